@@ -1,11 +1,14 @@
-"""Cards that can be chosen elaborate and pass lint: the ends of each limit, and pairs of values."""
+"""Cards that can be chosen elaborate and pass lint: the ends of each limit, pairs of values, and
+those with a name."""
 
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
 import pytest
 
-from hdl.config import LIMITS, SWITCHES, WIDTHS, NicConfig
+from boards.profiles import PROFILES
+from hdl.config import LIMITS, SWITCHES, WIDTHS, CardFeature, NicConfig
 from sim.rtl.build import BuildError, Rtl, lint
 
 Row = dict[str, Any]
@@ -76,6 +79,13 @@ LOWEST: Row = {"width": 64, "two_level": False, **{name: one[0] for name, one in
 HIGHEST: Row = {"width": 64, **{name: one[1] for name, one in LIMITS.items()}}
 
 
+#: Of the cards with a name, those at 512 bits take a minute each.
+NAMED = [
+    pytest.param(name, marks=[] if config.width == 64 else pytest.mark.slow)
+    for name, config in PROFILES.items()
+]
+
+
 def check(row: Row) -> None:
     """Elaborate a card, convert it and pass it through lint; a failure names it as TOML, which
     ``./rocinante verilog --config`` takes."""
@@ -104,6 +114,22 @@ def test_lowest_of_each_limit() -> None:
 @pytest.mark.slow
 def test_highest_of_each_limit() -> None:
     check(HIGHEST)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_profile(name: str) -> None:
+    check(asdict(PROFILES[name]))
+
+
+def test_the_ends_of_the_profiles() -> None:
+    """No card is smaller than the smallest, and the last one has all that a card can have."""
+    smallest, everything = PROFILES["smallest"], PROFILES["everything"]
+    assert smallest.features == {CardFeature.BASE}
+    others = {"clock_hz": 250_000_000, "queue_size": 4}
+    for name, (low, _, _) in LIMITS.items():
+        assert getattr(smallest, name) == others.get(name, low)
+    assert everything.features == set(CardFeature) and everything.trace_frames
+    assert everything.functions == LIMITS["functions"][1]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import click
 from rich.table import Table
 
 from hdl.bounds import WORD, within
+from hdl.config import NicConfig
 from sim.rtl import env
 from sim.tools import console, outputs
 
@@ -64,25 +65,25 @@ def rocinante() -> None:
 
 
 @rocinante.command()
-@console.width_option
+@console.card_options
 @console.json_option
-def info(width: int, json_file: Path | None) -> None:
-    """Show the configuration, the ABI versions and the tool versions."""
+def info(profile: str | None, config: NicConfig, json_file: Path | None) -> None:
+    """Show the configuration of a card, the ABI versions and the tool versions."""
     from hdl.abi import ABI_VERSION
-    from hdl.config import NicConfig
 
-    with console.stops():
-        config = dataclasses.asdict(NicConfig(width=width))
     facts = {
-        "configuration": config,
+        "configuration": dataclasses.asdict(config),
         "abi": {"virtio-rdma": ABI_VERSION},
         "tools": env.tool_versions(),
     }
     console.write_json(json_file, facts)
     if str(json_file) == "-":
         return
+    of = {"configuration": f"configuration of the profile {profile}"} if profile else {}
     for title, values in facts.items():
-        table = Table(title=title, title_justify="left", show_header=False, min_width=40)
+        table = Table(
+            title=of.get(title, title), title_justify="left", show_header=False, min_width=40
+        )
         for name, value in values.items():
             table.add_row(name, str(value))
         console.out.print(table)
@@ -123,7 +124,6 @@ def rtl(width: int, output: Path | None) -> None:
 
     The file of -o holds the hand-written modules too; without -o all files are named.
     """
-    from hdl.config import NicConfig
     from sim.rtl.verilog import Rtl, sources
 
     with console.stops():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from hdl.bounds import finite, within
+from hdl.config import WIDTHS, NicConfig
 from sim.models.impairments import Impairments
 from sim.rtl.env import ToolError
 from sim.tools import outputs
@@ -52,14 +55,58 @@ class Finite(click.ParamType):
         return found
 
 
+_WIDTHS = click.Choice([str(width) for width in WIDTHS])
 width_option = click.option(
     "--width",
-    type=click.Choice(["64", "128", "256", "512"]),
+    type=_WIDTHS,
     default="512",
     show_default=True,
     callback=lambda _context, _option, value: int(value),
     help="Data path width in bits.",
 )
+
+
+class _ProfileName(click.ParamType):
+    """The name of a card in ``boards.profiles``, which is imported when one is given."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name; fails with all of them when there is no such card."""
+        from boards.profiles import PROFILES
+
+        return str(click.Choice(list(PROFILES)).convert(value, param, ctx))
+
+
+def card_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A decorator: ``--profile`` and ``--width``. The command gets ``profile``, a name or None, and
+    ``config``, a ``NicConfig``."""
+
+    @click.option(
+        "--profile",
+        type=_ProfileName(),
+        metavar="NAME",
+        help="A card with a name: smallest, board or everything; without it the default card.",
+    )
+    @click.option(
+        "--width",
+        type=_WIDTHS,
+        help="Data path width in bits; default the profile's, or 512.",
+    )
+    @functools.wraps(command)
+    def chosen(*, profile: str | None, width: str | None, **others: Any) -> None:
+        config = NicConfig()
+        if profile is not None:
+            from boards.profiles import PROFILES
+
+            config = PROFILES[profile]
+        if width is not None:
+            config = replace(config, width=int(width))
+        command(profile=profile, config=config, **others)
+
+    return chosen
+
+
 json_option = click.option(
     "--json",
     "json_file",

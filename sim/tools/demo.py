@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import time
 from pathlib import Path
@@ -10,17 +11,20 @@ from typing import Any, Literal
 import click
 from rich.table import Table
 
+from hdl.config import NicConfig
 from sim.rtl import env
 from sim.tools import console, outputs
 
-__all__ = ["demo"]
+__all__ = ["demo", "play", "show"]
 
 LINE_GBPS = 100.0
+#: Bytes of the longest message.
+LONGEST = 1 << 20
 CAPTURES = env.REPO / "tests" / "data" / "golden"
 
 
 @click.command()
-@console.width_option
+@console.card_options
 @console.json_option
 @console.waves_option
 @console.impair_option
@@ -34,7 +38,8 @@ CAPTURES = env.REPO / "tests" / "data" / "golden"
     help="Where the packets between the two cards are written.",
 )
 def demo(
-    width: int,
+    profile: str | None,
+    config: NicConfig,
     json_file: Path | None,
     waves: bool,
     impair: str,
@@ -42,39 +47,57 @@ def demo(
     pcap: Path,
 ) -> None:
     """Generate the NIC, build it, run two of them against each other, show the result."""
-    from hdl.config import NicConfig
-    from sim.bench import testbench
-
     with console.stops():
         env.require_compiler()
         if waves:
             env.require_waves()
             outputs.require_file(pcap.with_suffix(".fst"))
-    began = time.monotonic()
     try:
-        with console.progress(f"Building two NICs at {width} bits"):
-            model = testbench.build(config=NicConfig(width=width))
-        built = time.monotonic() - began
-        with console.progress("Running") as say:
-            spec = {"width": width, "pcap": str(pcap.resolve()), "impair": impair}
-            spec |= {"timer_scale": timer_scale}
-            facts, _ = _run(model, spec, say, ["traffic", "replays"])
-        if waves:
-            with console.progress("Building the same to record every signal"):
-                model = testbench.build(config=NicConfig(width=width), waves=True)
-            with console.progress("Recording a few messages of each operation") as say:
-                _, recorded = _run(model, spec, say, ["recording"])
-            facts["waves"] = str(shutil.copyfile(recorded, pcap.with_suffix(".fst")))
+        facts = play(config, pcap, impair=impair, timer_scale=timer_scale, waves=waves)
     except (env.BuildError, AssertionError) as error:
         raise click.ClickException(str(error)) from None
+    facts["profile"] = profile
+    console.write_json(json_file, facts)
+    if str(json_file) != "-":
+        show(facts, pcap)
+    if not all(report["good"] for report in facts["replays"]):
+        raise click.ClickException("the card did not do what the recorded machine did")
+
+
+def play(
+    config: NicConfig,
+    pcap: Path,
+    *,
+    impair: str = "",
+    timer_scale: float = 1.0,
+    waves: bool = False,
+    longest: int = LONGEST,
+) -> dict[str, Any]:
+    """Play the demonstration on two cards; what ``--json`` writes, but for the profile's name.
+
+    longest: bytes of a message of the table. Raises BuildError, and AssertionError when a message
+    is wrong or missing; a replay that is not as recorded is in the result.
+    """
+    from sim.bench import testbench
+
+    began = time.monotonic()
+    with console.progress(f"Building two NICs at {config.width} bits"):
+        model = testbench.build(config=config)
+    built = time.monotonic() - began
+    spec: dict[str, Any] = {"config": dataclasses.asdict(config), "pcap": str(pcap.resolve())}
+    spec |= {"impair": impair, "timer_scale": timer_scale, "longest": longest}
+    with console.progress("Running") as say:
+        facts, _ = _run(model, spec, say, ["traffic", "replays"])
+    if waves:
+        with console.progress("Building the same to record every signal"):
+            model = testbench.build(config=config, waves=True)
+        with console.progress("Recording a few messages of each operation") as say:
+            _, recorded = _run(model, spec, say, ["recording"])
+        facts["waves"] = str(shutil.copyfile(recorded, pcap.with_suffix(".fst")))
     facts["build_seconds"] = built
     facts["impair"] = impair
     _figures(facts, pcap)
-    console.write_json(json_file, facts)
-    if str(json_file) != "-":
-        _show(facts, pcap)
-    if not all(report["good"] for report in facts["replays"]):
-        raise click.ClickException("the card did not do what the recorded machine did")
+    return facts
 
 
 def _run(
@@ -88,7 +111,8 @@ def _run(
     facts, results = run_job(
         model, "sim.tools.demo_bench", spec, say, timeout_s=1200, testcase=benches
     )
-    return {"width": spec["width"]} | facts, results.waves
+    config = spec["config"]
+    return {"width": config["width"], "configuration": config} | facts, results.waves
 
 
 def _figures(facts: dict[str, Any], pcap: Path) -> None:
@@ -120,9 +144,12 @@ def _time(ns: int) -> str:
     return f"{ns:,} ns" if ns < 100_000 else f"{ns / 1000:,.0f} us"
 
 
-def _show(facts: dict[str, Any], pcap: Path) -> None:
+def show(facts: dict[str, Any], pcap: Path) -> None:
+    """Print what ``play`` has found, and what was left out. ``pcap``: the file that is named."""
+    which = f" of the profile {facts['profile']}" if facts["profile"] else ""
     table = Table(
-        title=f"Two NICs, {facts['width']} bit, 100 Gb/s between them", title_justify="left"
+        title=f"Two NICs{which}, {facts['width']} bit, 100 Gb/s between them",
+        title_justify="left",
     )
     headings = ("operation", "size", "messages", "bytes verified", "Gb/s", "of wire", "latency")
     for heading in headings:
@@ -149,6 +176,31 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
         console.out.print(
             f"Network: {facts['impair']}; {facts['lost']:,} of {facts['frames']:,} frames were lost"
         )
+    _show_left_out(facts)
+    _show_replays(facts)
+    if "waves" in facts:
+        console.out.print(f"{facts['waves']}: waves")
+    console.out.print(
+        f"{pcap}: {facts['packets']} packets, {facts['bad_icrc']} with a wrong ICRC\n"
+        f"{facts['cycles']:,} cycles in {facts['seconds']:.0f} s, {_speed(facts):,.0f} a second; "
+        f"build {facts['build_seconds']:.0f} s"
+    )
+
+
+def _show_left_out(facts: dict[str, Any]) -> None:
+    """What these cards cannot do, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for one in facts["services_left_out"]:
+        reasons.setdefault(one["why"], []).append(f"{one['op']} of {console.octets(one['size'])}")
+    for why, names in reasons.items():
+        console.out.print(f"Left out, as the card has {why}: {'; '.join(names)}")
+
+
+def _show_replays(facts: dict[str, Any]) -> None:
+    """What became of the recorded traffic."""
+    if why := facts["replays_left_out"]:
+        console.out.print(f"Left out, as the card has {why}: recorded Linux traffic")
+        return
     replays = facts["replays"]
     agreed, packets, good = (sum(r[key] for r in replays) for key in ("agreed", "packets", "good"))
     nothing = len(facts["left_out"])
@@ -161,10 +213,3 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
         if not report["good"]:
             first = report["error"] or (report["differences"] or ["packets are missing"])[0]
             console.out.print(f"  {report['trace']} as side {report['side']}: {first}")
-    if "waves" in facts:
-        console.out.print(f"{facts['waves']}: waves")
-    console.out.print(
-        f"{pcap}: {facts['packets']} packets, {facts['bad_icrc']} with a wrong ICRC\n"
-        f"{facts['cycles']:,} cycles in {facts['seconds']:.0f} s, {_speed(facts):,.0f} a second; "
-        f"build {facts['build_seconds']:.0f} s"
-    )

@@ -1,7 +1,8 @@
 """The demonstration, inside the simulation: ``sim.tools.demo`` starts it and shows what it found.
 
-It is asked for ``width``, ``pcap`` (where to), ``impair`` (the network between two cards),
-``timer_scale`` and ``captures`` (list of files to replay).
+It is asked for ``config`` (fields of ``NicConfig``), ``pcap`` (where to), ``impair`` (the network
+between two cards), ``timer_scale``, ``longest`` (bytes of a message) and ``captures`` (list of
+files to replay).
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import cocotb
 import numpy as np
 from cocotb.triggers import Timer
 
-from hdl.abi.enums import Access, Mtu, WcStatus, WrOpcode
+from hdl.abi.enums import Access, WcStatus, WrOpcode
 from hdl.config import NicConfig
 from sim.bench.job import Job
 from sim.bench.system import VISIBLE_NS, Node, QpOptions, System, connect
-from sim.guest.verbs import CQ, MR, PD, QP, SGE, WC, QPCap, RecvWR, SendWR
+from sim.guest.verbs import CQ, MR, PD, QP, SGE, WC, RecvWR, SendWR
 from sim.models.impairments import Impairments
 from sim.models.platform import Wire
-from sim.tools.demo_services import service_rows
+from sim.tools.demo_scope import Crowd, Scope, close, lacking, patience_ns, setting_up
+from sim.tools.demo_services import left_out, service_rows
 from sim.tools.replay.bench import play_run
 from sim.tools.replay.plan import Plan
 
@@ -43,7 +45,9 @@ LOOK_NS = 20
 QPS, CQS, MESSAGES, SHORTEST, LONGEST = 64, 16, 6, 64, 12_000
 #: Bytes of one side of one of these QPs.
 AREA = MESSAGES * (LONGEST + 64)
-PATIENCE_NS = 5_000_000
+#: A simulation of the whole demonstration ends after so many cycles, whatever it waits for: the
+#: slowest card takes a tenth of them.
+DEADLINE_CYCLES = 200_000_000
 
 
 class Demo(Job):
@@ -51,15 +55,30 @@ class Demo(Job):
 
     def __init__(self) -> None:
         super().__init__()
-        self.config = NicConfig(width=self.spec["width"])
+        self.config = NicConfig(**self.spec["config"])
+        self.scope = Scope(self.config)
         self.impair = Impairments.parse(self.spec["impair"])
         # Of a QP: 262 us on a bad network, which is longer than anything takes here.
         self.timeout = 6 if self.spec["impair"] else QpOptions.timeout
 
+    async def start(self, dut: Any) -> System:
+        """Both cards, up, with as much memory as they have addresses; the firmware has stopped."""
+        system = await System.start(
+            dut,
+            self.config,
+            deadline_cycles=DEADLINE_CYCLES,
+            timer_scale=self.spec["timer_scale"],
+            memory=self.scope.memory,
+        )
+        system.stop_firmware()
+        return system
 
-async def _ends(nodes: list[Node], size: int) -> tuple[list[PD], list[CQ], list[MR]]:
+
+async def _ends(
+    nodes: list[Node], size: int, completions: int
+) -> tuple[list[PD], list[CQ], list[MR]]:
     pds = [await n.context.alloc_pd() for n in nodes]
-    cqs = [await CQ.create(n.context, 128) for n in nodes]
+    cqs = [await CQ.create(n.context, completions) for n in nodes]
     mrs = [await MR.create(pd, size, RIGHTS, offset=37) for pd in pds]
     return pds, cqs, mrs
 
@@ -71,20 +90,20 @@ def _request(number: int, opcode: WrOpcode, sge: SGE, remote: MR, offset: int) -
     return request
 
 
-async def _batch(qps, cqs, mrs, opcode, size, count) -> tuple[int, int]:
-    """``count`` messages back to back; simulated time of the first post and the last completion."""
-    stride = (mrs[0].length - 16) // count
-    begin = cqs[0].ctx.device.platform.now()
+async def _batch(qps, cqs, mrs, opcode, size, numbers) -> tuple[int, int]:
+    """Messages back to back; simulated time of the first post and the last completion.
+
+    numbers: message -> its offset in both regions.
+    """
+    begin, patience = cqs[0].ctx.device.platform.now(), patience_ns(len(numbers) * size)
     if opcode == WrOpcode.SEND:
-        await qps[1].post_recv([RecvWR(i, [mrs[1].sge(i * stride, size)]) for i in range(count)])
-    requests = [
-        _request(i, opcode, mrs[0].sge(i * stride, size), mrs[1], i * stride) for i in range(count)
-    ]
+        await qps[1].post_recv([RecvWR(i, [mrs[1].sge(at, size)]) for i, at in numbers.items()])
+    requests = [_request(i, opcode, mrs[0].sge(at, size), mrs[1], at) for i, at in numbers.items()]
     await qps[0].post_send(requests)
-    found = await cqs[0].wait(count, timeout_ns=PATIENCE_NS)
+    found = await cqs[0].wait(len(numbers), timeout_ns=patience)
     end = cqs[0].ctx.device.platform.now()
     if opcode == WrOpcode.SEND:
-        found += await cqs[1].wait(count, timeout_ns=PATIENCE_NS)
+        found += await cqs[1].wait(len(numbers), timeout_ns=patience)
     _all_good(found)
     return begin, end
 
@@ -94,15 +113,15 @@ async def _one(qps, cqs, mrs, opcode, size) -> int:
     if opcode == WrOpcode.SEND:
         await qps[1].post_recv(RecvWR(0, [mrs[1].sge(0, size)]))
     now = cqs[0].ctx.device.platform.now
-    begin = now()
+    begin, patience = now(), patience_ns(size)
     await qps[0].post_send(_request(0, opcode, mrs[0].sge(0, size), mrs[1], 0))
     while not (found := await cqs[0].poll(1)):
         await Timer(LOOK_NS, "ns")
-        if now() - begin > PATIENCE_NS:
+        if now() - begin > patience:
             raise AssertionError(f"No completion of one {opcode.name} of {size} bytes")
     took = now() - begin
     if opcode == WrOpcode.SEND:
-        found += await cqs[1].wait(1, timeout_ns=PATIENCE_NS)
+        found += await cqs[1].wait(1, timeout_ns=patience)
     _all_good(found)
     return took
 
@@ -119,15 +138,16 @@ async def traffic(dut: Any) -> None:
     demo = Demo()
     Wire.capture(demo.spec["pcap"])
     started = time.monotonic()
-    scale = demo.spec["timer_scale"]
-    system = await System.start(dut, demo.config, deadline_cycles=10_000_000, timer_scale=scale)
+    system = await demo.start(dut)
     wires = system.testbench.wires
     for wire in wires:
         wire.impair(demo.impair)
-    rows = await _operations(demo, system, SIZES)
+    longest = demo.spec["longest"]
+    sizes = {size: count for size, count in SIZES.items() if size <= longest}
+    rows = await _operations(demo, system, sizes)
     if not demo.spec["impair"]:  # UC and UD do not send again what is lost
-        rows += await service_rows(system, demo.timeout, demo.say)
-    demo.keep(rows=rows)
+        rows += await service_rows(system, demo.timeout, demo.scope, demo.say)
+    demo.keep(rows=rows, services_left_out=left_out(demo.scope))
     await _many(demo, system)
     Wire.end_capture()
     demo.keep(
@@ -143,19 +163,19 @@ async def traffic(dut: Any) -> None:
 async def recording(dut: Any) -> None:
     """A little of everything, short enough to be recorded with all its signals."""
     demo = Demo()
-    system = await System.start(dut, demo.config)
+    system = await demo.start(dut)
     await _operations(demo, system, RECORDED)
 
 
 async def _operations(demo: Demo, system: System, sizes: dict[int, int]) -> list[dict[str, Any]]:
     """Every operation in ``sizes`` (bytes -> messages) on one QP; what the table shows."""
     rng = np.random.default_rng(1)
-    nodes = system.nodes
-    pds, cqs, mrs = await _ends(nodes, max(size * count for size, count in sizes.items()) + 512)
-    options = QpOptions(mtu=Mtu.MTU_4096, timeout=demo.timeout)
-    qps = await connect(nodes, pds, cqs, options)
-    system.stop_firmware()  # from here on the hardware is alone
-    rows = []
+    nodes, scope = system.nodes, demo.scope
+    most = max(size * count for size, count in sizes.items()) + 512
+    async with setting_up(system):
+        pds, cqs, mrs = await _ends(nodes, most, scope.completions)
+        qps = await connect(nodes, pds, cqs, scope.options(demo.timeout))
+    rows = []  # from here on the hardware is alone
     for name, opcode in OPERATIONS.items():
         for size, count in sizes.items():
             demo.say(f"{name} of {size} bytes")
@@ -164,10 +184,14 @@ async def _operations(demo: Demo, system: System, sizes: dict[int, int]) -> list
             local.write(data)
             latency = await _one(qps, cqs, mrs, opcode, size)
             remote.fill(0)
-            begin, end = await _batch(qps, cqs, mrs, opcode, size, count)
+            stride = (mrs[0].length - 16) // count
+            places = [(i, i * stride) for i in range(count)]
+            times = [
+                await _batch(qps, cqs, mrs, opcode, size, dict(places[i : i + scope.depth]))
+                for i in range(0, count, scope.depth)
+            ]
             # A completion says that the peer's card has the message; memory shows it a bit later.
             await Timer(VISIBLE_NS, "ns")
-            stride = (mrs[0].length - 16) // count
             got = remote.read(remote.length)
             for i in range(count):
                 part = slice(i * stride, i * stride + size)
@@ -182,12 +206,13 @@ async def _operations(demo: Demo, system: System, sizes: dict[int, int]) -> list
                     "size": size,
                     "messages": count,
                     "bytes_verified": size * count,
-                    "begin_ns": begin,
-                    "end_ns": end,
+                    "begin_ns": times[0][0],
+                    "end_ns": times[-1][1],
                     "latency_ns": latency,
                     "sender": 1 if name == "READ" else 0,
                 }
             )
+    await close(system, [*qps, *mrs, *cqs, *pds])
     return rows
 
 
@@ -206,52 +231,61 @@ class _Message:
 class _Crowd:
     """Many QPs on few CQs; ``wanted`` counts the completions of each CQ of each side."""
 
+    size: Crowd
+    sges: int
     qps: list[tuple[QP, QP]]
     cqs: list[list[CQ]]
     mrs: list[MR]
-    wanted: list[list[int]] = field(default_factory=lambda: [[0] * CQS, [0] * CQS])
+    wanted: list[list[int]] = field(default_factory=list)
 
     @classmethod
     async def create(cls, demo: Demo, system: System) -> _Crowd:
-        """Set all up; register accesses take no time meanwhile."""
-        nodes = system.nodes
-        for node in nodes:
-            node.start_firmware()
-            node.host.set(mmio_latency_ns=0)
-        pds = [await n.context.alloc_pd() for n in nodes]
-        cqs = [[await CQ.create(n.context, 256, comp_vector=i) for i in range(CQS)] for n in nodes]
-        mrs = [await MR.create(pd, 2 * QPS * AREA, RIGHTS, offset=1) for pd in pds]
-        options = QpOptions(
-            cap=QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=8, max_recv_sge=8),
-            mtu=Mtu.MTU_1024,
-            timeout=demo.timeout,
-        )
-        qps = [
-            await connect(nodes, pds, [cqs[n][i % CQS] for n in (0, 1)], options)
-            for i in range(QPS)
-        ]
-        system.stop_firmware()
-        return cls(qps, cqs, mrs)
+        """Set all up."""
+        nodes, scope = system.nodes, demo.scope
+        size = scope.crowd(QPS, CQS, MESSAGES, AREA)
+        demo.say(f"{size.qps} QPs on {size.cqs} CQs: setting up")
+        entries, vectors = scope.completions, range(size.cqs)
+        async with setting_up(system):
+            pds = [await n.context.alloc_pd() for n in nodes]
+            cqs = [
+                [await CQ.create(n.context, entries, comp_vector=i) for i in vectors] for n in nodes
+            ]
+            mrs = [await MR.create(pd, 2 * size.qps * AREA, RIGHTS, offset=1) for pd in pds]
+            options = scope.options(demo.timeout, mtu=1024, qps=size.qps)
+            qps = [
+                await connect(nodes, pds, [cqs[n][i % size.cqs] for n in (0, 1)], options)
+                for i in range(size.qps)
+            ]
+        crowd = cls(size, scope.sges, qps, cqs, mrs)
+        crowd._none_wanted()
+        return crowd
 
-    async def post(self, rng: random.Random, number: int, side: int) -> list[_Message]:
-        """Post the messages of one side of QP ``number``, receives before sends."""
-        me, peer = self.mrs[side], self.mrs[1 - side]
+    def _none_wanted(self) -> None:
+        self.wanted = [[0] * self.size.cqs for _ in self.cqs]
+
+    async def post(
+        self, rng: random.Random, number: int, side: int, first: int, count: int
+    ) -> list[_Message]:
+        """Post ``count`` messages of one side of QP ``number``, receives before sends."""
+        me, peer, cq = self.mrs[side], self.mrs[1 - side], number % self.size.cqs
         requests, receives, messages = [], [], []
-        for k in range(MESSAGES):
+        for k in range(first, first + count):
             size = rng.randint(SHORTEST, LONGEST)
             at = (2 * number + side) * AREA + k * (LONGEST + 64) + rng.randrange(1, 32, 2)
             opcode = rng.choice(list(OPERATIONS.values()))
             cut = rng.randrange(0, size)
             sges = [me.sge(at, cut), me.sge(at + cut, size - cut)]
+            if self.sges < len(sges):
+                sges = [me.sge(at, size)]
             request = SendWR(number << 8 | k, opcode, sges)
             # What one side sends lies at the same offset of the other's region.
             if opcode == WrOpcode.SEND:
                 receives.append(RecvWR(1 << 32 | number << 8 | k, [peer.sge(at, size)]))
-                self.wanted[1 - side][number % CQS] += 1
+                self.wanted[1 - side][cq] += 1
             else:
                 request.set_wr_rdma(peer.rkey, peer.iova + at)
             requests.append(request)
-            self.wanted[side][number % CQS] += 1
+            self.wanted[side][cq] += 1
             source, sink = (peer, me) if opcode == WrOpcode.RDMA_READ else (me, peer)
             name = f"QP {number} side {side} message {k}"
             messages.append(_Message(name, source, sink, at, size))
@@ -262,30 +296,36 @@ class _Crowd:
 
     async def completions(self) -> None:
         """Wait for all that are wanted; AssertionError when one is in error."""
+        patience = patience_ns(self.mrs[0].length)
         for cqs, counts in zip(self.cqs, self.wanted, strict=True):
             for cq, count in zip(cqs, counts, strict=True):
                 if count:
-                    _all_good(await cq.wait(count, timeout_ns=PATIENCE_NS))
+                    _all_good(await cq.wait(count, timeout_ns=patience))
+        self._none_wanted()
 
 
 async def _many(demo: Demo, system: System) -> None:
     """Many QPs on few CQs at once, both directions, odd offsets, host completions out of order."""
     nodes = system.nodes
     rng = random.Random(2)
-    demo.say(f"{QPS} QPs on {CQS} CQs: setting up")
     crowd = await _Crowd.create(demo, system)
+    qps, cqs, at_once = crowd.size.qps, crowd.size.cqs, crowd.size.at_once
     for node in nodes:
         node.host.set(read_jitter_ns=400, chunk_bytes=64, reorder=True, seed=5)
-    demo.say(f"{QPS} QPs on {CQS} CQs: traffic in both directions")
+    demo.say(f"{qps} QPs on {cqs} CQs: traffic in both directions")
 
     begin = nodes[0].host.now()
     for mr in crowd.mrs:
         mr.write(np.random.default_rng(mr.lkey).integers(0, 256, mr.length, np.uint8))
-    order = [(i, side) for i in range(QPS) for side in (0, 1)]
+    befores = [mr.read(mr.length) for mr in crowd.mrs]  # no two messages share a byte
+    order = [(i, side) for i in range(qps) for side in (0, 1)]
     rng.shuffle(order)
-    messages = [one for i, side in order for one in await crowd.post(rng, i, side)]
-    befores = [mr.read(mr.length) for mr in crowd.mrs]
-    await crowd.completions()
+    messages: list[_Message] = []
+    for first in range(0, MESSAGES, at_once):
+        count = min(at_once, MESSAGES - first)
+        for i, side in order:
+            messages += await crowd.post(rng, i, side, first, count)
+        await crowd.completions()
     end = nodes[0].host.now()
     await Timer(VISIBLE_NS, "ns")
     for one in messages:
@@ -294,8 +334,8 @@ async def _many(demo: Demo, system: System) -> None:
             raise AssertionError(f"{one.name}: {one.size} bytes differ")
     demo.keep(
         many={
-            "qps": QPS,
-            "cqs": CQS,
+            "qps": qps,
+            "cqs": cqs,
             "messages": len(messages),
             "bytes_verified": sum(one.size for one in messages),
             "begin_ns": begin,
@@ -308,15 +348,16 @@ async def _many(demo: Demo, system: System) -> None:
 async def replays(dut: Any) -> None:
     """Recorded Linux traffic into one card, from either side."""
     demo = Demo()
-    reports, left_out = [], []
-    for path in map(Path, demo.spec["captures"]):
+    reports, nothing = [], []
+    why = lacking(demo.config)
+    for path in [] if why else map(Path, demo.spec["captures"]):
         plan = Plan(path)
-        runs = {letter: plan.runs(letter, demo.config)[0] for letter in "AB"}
+        runs = {letter: plan.runs(letter, demo.scope.card)[0] for letter in "AB"}
         if not any(runs.values()):
-            left_out.append(path.name)
+            nothing.append(path.name)
         for letter in "AB":
             for run in runs[letter]:
                 demo.say(f"replaying {path.name} as side {letter}")
                 report = await play_run(dut, demo.config, path.name, run)
                 reports.append(report.facts())
-    demo.keep(replays=reports, left_out=left_out)
+    demo.keep(replays=reports, left_out=nothing, replays_left_out=why)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from cocotb.triggers import Timer
 
-from hdl.abi.enums import Access, Mtu, QpType, WcStatus, WrOpcode
-from hdl.abi.virtio_rdma import GRH_SIZE
-from sim.bench.system import VISIBLE_NS, QpOptions, System, connect
+from hdl.abi.enums import Access, QpType, WcStatus, WrOpcode
+from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, GRH_SIZE
+from hdl.config import CardFeature
+from sim.bench.system import VISIBLE_NS, System, connect
 from sim.guest.verbs import (
     AH,
     CQ,
@@ -26,14 +27,16 @@ from sim.guest.verbs import (
     SendWR,
     SrqAttr,
 )
+from sim.guest.verbs.context import Resource
+from sim.tools.demo_scope import Scope, close, patience_ns, setting_up
 
-__all__ = ["service_rows"]
+__all__ = ["left_out", "service_rows"]
 
 _RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 _QKEY = 0x11223344
 #: Bytes of the place of a message, its GRH included.
 _PLACE = 4096 + 64
-_PATIENCE_NS, _LOOK_NS = 5_000_000, 20
+_LOOK_NS = 20
 #: Longer than a message takes from the sender's completion to the peer's memory.
 _WAY_NS = 20_000
 _ATOMICS = (WrOpcode.ATOMIC_FETCH_AND_ADD, WrOpcode.ATOMIC_CMP_AND_SWP)
@@ -61,6 +64,33 @@ class Service:
         """Bytes in front of what is received."""
         return GRH_SIZE if self.kind == QpType.UD else 0
 
+    @property
+    def features(self) -> set[CardFeature]:
+        """What a card needs for it."""
+        found = {CardFeature.SRQ} if self.srq else set()
+        if self.kind != QpType.RC:
+            found.add(CardFeature[self.kind.name])
+        if self.opcode in _ATOMICS:
+            found.add(CardFeature.ATOMICS)
+        if self.opcode == WrOpcode.SEND_WITH_INV:
+            found.add(CardFeature.FAST_REGISTRATION)
+        return found
+
+    def lacks(self, scope: Scope) -> str:
+        """Why a card cannot do it; empty if it can."""
+        card = scope.card
+        if missing := sorted(one.value for one in self.features - card.features):
+            return f"no {', '.join(missing)}"
+        keys = self.count + 1 if self.opcode == WrOpcode.SEND_WITH_INV else 0
+        for name, needed in (
+            ("mtu", self.size if self.kind == QpType.UD else 0),
+            ("qps", FIRST_USER_QP_INDEX + 1 + self.srq),
+            ("mrs", 2 + keys),  # number 0 is no region's
+        ):
+            if getattr(card, name) < needed:
+                return f"{name} below {needed}"
+        return ""
+
 
 SERVICES = (
     Service("FETCH_ADD", 8, WrOpcode.ATOMIC_FETCH_AND_ADD),
@@ -78,7 +108,8 @@ SERVICES = (
 class _Lane:
     """Two queue pairs of a service and their regions; message ``n`` has place ``n`` of both.
 
-    ``keys``: of regions at the receiver, which message ``n`` invalidates.
+    ``keys``: of regions at the receiver, which message ``n`` invalidates. ``depth``: messages that
+    are outstanding at most. ``resources``: all of its objects, in the order in which they close.
     """
 
     service: Service
@@ -88,18 +119,18 @@ class _Lane:
     srq: SRQ | None
     ah: AH
     keys: list[int]
+    depth: int
+    resources: list[Resource]
 
     @classmethod
-    async def create(cls, service: Service, system: System, timeout: int) -> _Lane:
+    async def create(cls, service: Service, system: System, timeout: int, scope: Scope) -> _Lane:
         """Both ends in RTS, with keys to invalidate where the service does that."""
-        nodes, total = system.nodes, service.count + 1
+        nodes, total, depth = system.nodes, service.count + 1, scope.depth
         pds = [await n.context.alloc_pd() for n in nodes]
-        cqs = [await CQ.create(n.context, 128) for n in nodes]
+        cqs = [await CQ.create(n.context, scope.completions) for n in nodes]
         mrs = [await MR.create(pd, total * _PLACE, _RIGHTS) for pd in pds]
-        srq = await SRQ.create(pds[1], SrqAttr(max_wr=64)) if service.srq else None
-        options = QpOptions(
-            type=service.kind, qkey=_QKEY, mtu=Mtu.MTU_4096, timeout=timeout, access=_RIGHTS
-        )
+        srq = await SRQ.create(pds[1], SrqAttr(max_wr=depth)) if service.srq else None
+        options = scope.options(timeout, kind=service.kind, access=_RIGHTS, qkey=_QKEY)
         qps = await connect(nodes, pds, cqs, options, (None, srq))
         route = GlobalRoute(dgid=nodes[1].context.query_gid(1, 0))
         ah = AH(pds[0], AHAttr(gr=route, roce_dmac=nodes[1].mac))
@@ -109,9 +140,11 @@ class _Lane:
                 region = await FastMR.create(pds[1], 1, _RIGHTS)
                 await region.map(64)
                 regions.append(region)
-            await qps[1].post_send([region.reg_wr(_RIGHTS) for region in regions])
-            _all_good(await cqs[1].wait(total, timeout_ns=_PATIENCE_NS))
-        return cls(service, qps, cqs, mrs, srq, ah, [region.key for region in regions])
+                await qps[1].post_send(region.reg_wr(_RIGHTS))
+                _all_good(await cqs[1].wait(timeout_ns=patience_ns(0)))
+        keys = [region.key for region in regions]
+        resources = [*qps, *([srq] if srq else []), *regions, *mrs, *cqs, *pds]
+        return cls(service, qps, cqs, mrs, srq, ah, keys, depth, resources)
 
     def _request(self, number: int) -> SendWR:
         service, remote = self.service, self.mrs[1]
@@ -130,10 +163,19 @@ class _Lane:
         return request
 
     async def run(self, first: int, count: int) -> tuple[int, int]:
-        """Messages back to back; simulated time of the first post and the last completion."""
+        """Messages back to back, as many as the queues hold; simulated time of the first post and
+        the last completion."""
+        times = [
+            await self._post(at, min(self.depth, first + count - at))
+            for at in range(first, first + count, self.depth)
+        ]
+        return times[0][0], times[-1][1]
+
+    async def _post(self, first: int, count: int) -> tuple[int, int]:
         now = self.cqs[0].ctx.device.platform.now
         size = self.service.head + self.service.size
         begin, numbers = now(), range(first, first + count)
+        patience = patience_ns(count * size)
         if self.service.receives:
             slots = [RecvWR(n, [self.mrs[1].sge(n * _PLACE, size)]) for n in numbers]
             await (self.srq or self.qps[1]).post_recv(slots)
@@ -141,13 +183,13 @@ class _Lane:
         await self.qps[0].post_send([self._request(n) for n in numbers])
         found: list[WC] = []
         while len(found) < count:
-            if now() - begin > _PATIENCE_NS:
+            if now() - begin > patience:
                 raise AssertionError(f"{self.service.name}: {len(found)} of {count} completions")
             await Timer(_LOOK_NS, "ns")
             found += await self.cqs[0].poll(count)
         end = now()
         if self.service.receives:
-            found += await self.cqs[1].wait(count, timeout_ns=_PATIENCE_NS)
+            found += await self.cqs[1].wait(count, timeout_ns=patience)
         _all_good(found)
         return begin, end
 
@@ -175,22 +217,26 @@ def _all_good(found: list[WC]) -> None:
         raise AssertionError(f"{len(bad)} of {len(found)} completions in error, first {bad[0]}")
 
 
+def left_out(scope: Scope) -> list[dict[str, Any]]:
+    """The services that a card cannot have, and why."""
+    return [
+        {"op": service.name, "size": service.size, "why": why}
+        for service in SERVICES
+        if (why := service.lacks(scope))
+    ]
+
+
 async def service_rows(
-    system: System, timeout: int, say: Callable[[str], None]
+    system: System, timeout: int, scope: Scope, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """What the table shows of the services; the firmware runs only while they are set up."""
-    for node in system.nodes:
-        node.start_firmware()
-        node.host.set(mmio_latency_ns=0)
-    say("other services: setting up")
-    lanes = [await _Lane.create(service, system, timeout) for service in SERVICES]
-    system.stop_firmware()
-    for node in system.nodes:
-        node.host.set()
+    """What the table shows of the services that the cards have."""
     rng, rows = np.random.default_rng(3), []
-    for lane in lanes:
-        service = lane.service
+    for service in SERVICES:
+        if service.lacks(scope):
+            continue
         say(f"{service.name} of {service.size} bytes")
+        async with setting_up(system):
+            lane = await _Lane.create(service, system, timeout, scope)
         data = rng.integers(0, 256, lane.mrs[0].length, np.uint8)
         lane.mrs[0].write(data)
         alone = await lane.run(0, 1)
@@ -200,6 +246,7 @@ async def service_rows(
         told = service.kind == QpType.RC or service.receives
         await Timer(VISIBLE_NS if told else VISIBLE_NS + _WAY_NS, "ns")
         lane.verify(data)
+        await close(system, lane.resources)
         rows.append(
             {
                 "op": service.name,

@@ -9,12 +9,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from boards.profiles import PROFILES
 from firmware.daemon import settings, trace
 from sim.rtl import env
 from sim.tools import cli, console
@@ -43,7 +45,22 @@ def test_info_shows_and_writes_the_same(tmp_path: Path) -> None:
     assert facts["tools"]["verilator"] in text
 
 
+def test_info_shows_the_cards_with_a_name(tmp_path: Path) -> None:
+    """``--width`` goes before the width of the profile; the help names each of them."""
+    _, text = call("info", "--help")
+    for name, config in PROFILES.items():
+        assert name in text
+        for more, shown in (((), config), (("--width", "128"), replace(config, width=128))):
+            target = str(tmp_path / "info.json")
+            status, said = call("info", "--profile", name, *more, "--json", target)
+            assert status == 0 and f"configuration of the profile {name}" in said
+            assert json.loads(Path(target).read_text())["configuration"] == asdict(shown)
+
+
 def test_bad_values_are_one_line_and_status_2() -> None:
+    for command in ("info", "demo"):
+        status, text = call(command, "--profile", "smalest")
+        assert status == 2 and text.count("\n") == 1 and "'smallest', 'board', 'everyth" in text
     status, text = call("info", "--width", "100")
     assert status == 2 and "'100'" in text
     status, text = call("test", "--seed", "many")
