@@ -190,16 +190,16 @@ def show(facts: dict[str, Any], pcap: Path) -> None:
 def _show_left_out(facts: dict[str, Any]) -> None:
     """What these cards cannot do, by the reason."""
     reasons: dict[str, list[str]] = {}
-    for one in facts["services_left_out"]:
+    for one in facts["rows_left_out"]:
         reasons.setdefault(one["why"], []).append(f"{one['op']} of {console.octets(one['size'])}")
     for why, names in reasons.items():
-        console.out.print(f"Left out, as the card has {why}: {'; '.join(names)}")
+        console.out.print(f"Left out ({why}): {'; '.join(names)}")
 
 
 def _show_replays(facts: dict[str, Any]) -> None:
     """What became of the recorded traffic."""
     if why := facts["replays_left_out"]:
-        console.out.print(f"Left out, as the card has {why}: recorded Linux traffic")
+        console.out.print(f"Left out ({why}): recorded Linux traffic")
         return
     replays = facts["replays"]
     agreed, packets, good = (sum(r[key] for r in replays) for key in ("agreed", "packets", "good"))

@@ -24,7 +24,7 @@ from sim.bench.system import VISIBLE_NS, Node, QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, PD, QP, SGE, WC, RecvWR, SendWR
 from sim.models.impairments import Impairments
 from sim.models.platform import Wire
-from sim.tools.demo_scope import Crowd, Scope, close, lacking, patience_ns, setting_up
+from sim.tools.demo_scope import PACKETS, Crowd, Scope, close, lacking, patience_ns, setting_up
 from sim.tools.demo_services import left_out, service_rows
 from sim.tools.replay.bench import play_run
 from sim.tools.replay.plan import Plan
@@ -48,6 +48,22 @@ AREA = MESSAGES * (LONGEST + 64)
 #: A simulation of the whole demonstration ends after so many cycles, whatever it waits for: the
 #: slowest card takes a tenth of them.
 DEADLINE_CYCLES = 200_000_000
+
+
+def sizes_of(scope: Scope, longest: int) -> dict[int, int]:
+    """Message size in bytes -> messages, of sizes up to ``longest``, that a card is asked for."""
+    counts = {size: scope.messages(size, count) for size, count in SIZES.items()}
+    return {size: count for size, count in counts.items() if count and size <= longest}
+
+
+def _too_long(scope: Scope) -> list[dict[str, Any]]:
+    """Which sizes of each operation a card is not asked for, and why."""
+    return [
+        {"op": name, "size": size, "why": f"mtu below {size // PACKETS}"}
+        for name in OPERATIONS
+        for size, count in SIZES.items()
+        if not scope.messages(size, count)
+    ]
 
 
 class Demo(Job):
@@ -142,12 +158,10 @@ async def traffic(dut: Any) -> None:
     wires = system.testbench.wires
     for wire in wires:
         wire.impair(demo.impair)
-    longest = demo.spec["longest"]
-    sizes = {size: count for size, count in SIZES.items() if size <= longest}
-    rows = await _operations(demo, system, sizes)
+    rows = await _operations(demo, system, sizes_of(demo.scope, demo.spec["longest"]))
     if not demo.spec["impair"]:  # UC and UD do not send again what is lost
         rows += await service_rows(system, demo.timeout, demo.scope, demo.say)
-    demo.keep(rows=rows, services_left_out=left_out(demo.scope))
+    demo.keep(rows=rows, rows_left_out=[*_too_long(demo.scope), *left_out(demo.scope)])
     await _many(demo, system)
     Wire.end_capture()
     demo.keep(

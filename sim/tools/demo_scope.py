@@ -18,12 +18,14 @@ from sim.bench.system import QpOptions, System
 from sim.guest.verbs import QPCap
 from sim.guest.verbs.context import Resource
 
-__all__ = ["Crowd", "Scope", "close", "lacking", "patience_ns", "setting_up"]
+__all__ = ["PACKETS", "Crowd", "Scope", "close", "lacking", "patience_ns", "setting_up"]
 
 #: Bytes of a host's memory, of which the simulated guest gives half to regions.
 MEMORY = 256 << 20
 #: Entries of a send queue, a receive queue and a completion queue.
 REQUESTS, COMPLETIONS = 64, 256
+#: Packets of one row of the table at most.
+PACKETS = 1024
 #: Outstanding READs of a queue pair.
 READS = 4
 #: What the recorded hosts have used beside RC: features, and numbers of which a card needs as many
@@ -90,6 +92,11 @@ class Scope:
     def sges(self) -> int:
         """SGEs of a request, of those that have more than one."""
         return min(2, self.card.max_sge)
+
+    def messages(self, size: int, count: int) -> int:
+        """How many of ``count`` messages of ``size`` bytes back to back are not more than
+        ``PACKETS`` packets: a card with short ones would take minutes for each row."""
+        return min(count, PACKETS * self.card.mtu // size)
 
     def options(
         self,
