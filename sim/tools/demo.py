@@ -20,6 +20,9 @@ __all__ = ["demo", "play", "show"]
 LINE_GBPS = 100.0
 #: Bytes of the longest message.
 LONGEST = 1 << 20
+#: Seconds after which a simulation is stopped: many times what the largest card takes alone on a
+#: machine with two cores.
+TIMEOUT_S = 3600
 CAPTURES = env.REPO / "tests" / "data" / "golden"
 
 
@@ -109,7 +112,7 @@ def _run(
     captures = [str(path) for path in sorted(CAPTURES.glob("*.pcap"))]
     spec = spec | {"captures": captures}
     facts, results = run_job(
-        model, "sim.tools.demo_bench", spec, say, timeout_s=1200, testcase=benches
+        model, "sim.tools.demo_bench", spec, say, timeout_s=TIMEOUT_S, testcase=benches
     )
     config = spec["config"]
     return {"width": config["width"], "configuration": config} | facts, results.waves

@@ -85,7 +85,7 @@ class Service:
         for name, needed in (
             ("mtu", self.size if self.kind == QpType.UD else 0),
             ("qps", FIRST_USER_QP_INDEX + 1 + self.srq),
-            ("mrs", 2 + keys),  # number 0 is no region's
+            ("mrs", 1 + keys),
         ):
             if getattr(card, name) < needed:
                 return f"{name} below {needed}"

@@ -18,7 +18,7 @@ from sim.tools.demo_scope import Crowd, Scope, lacking
 from sim.tools.demo_services import SERVICES, left_out
 
 #: Bytes of the longest message where a test is in the usual run: many packets of the lowest MTU.
-USUAL = 4096
+USUAL = 1024
 #: Replays of the recorded traffic: each side of each capture that holds some.
 REPLAYS = 65
 
@@ -45,7 +45,7 @@ def played(config: NicConfig, folder: Path, longest: int = LONGEST) -> dict[str,
     return facts
 
 
-def test_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smallest(tmp_path: Path) -> None:
     """A card of which each number is as low as it can be loses nothing, in short messages."""
     facts = played(PROFILES["smallest"], tmp_path, USUAL)
     with console.out.capture() as said:
