@@ -20,8 +20,8 @@ __all__ = ["demo", "play", "show"]
 LINE_GBPS = 100.0
 #: Bytes of the longest message.
 LONGEST = 1 << 20
-#: Seconds after which a simulation is stopped: many times what the largest card takes alone on a
-#: machine with two cores.
+#: Seconds after which a simulation is stopped. A card with the trace takes long, as it never sleeps
+#: (docs/simulation.md).
 TIMEOUT_S = 3600
 CAPTURES = env.REPO / "tests" / "data" / "golden"
 
