@@ -168,6 +168,7 @@ class Host:
         self._signal = signal
         self._arrived = Event()
         self._arrivals = 0
+        self._least_ns = 0
         self._seen: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         native.events("host_event", index)  # left over from an earlier test
         native.library().host_unwatch(index)
@@ -205,8 +206,18 @@ class Host:
         """Sleep until an interrupt has arrived since this task's last call, or the time is over."""
         task = current_task()
         if self._seen.get(task, 0) == self._arrivals:
-            await First(self._arrived.wait(), Timer(max(1, timeout_ns), "ns"))
+            await First(self._arrived.wait(), Timer(max(1, timeout_ns, self._least_ns), "ns"))
         self._seen[task] = self._arrivals
+
+    def doze(self, least_ns: int) -> None:
+        """From now on who waits for events sleeps for ``least_ns`` at least: nothing will come.
+
+        0: as long as each asks for, as in the beginning; who sleeps now looks again at once.
+        """
+        self._least_ns = least_ns
+        if not least_ns:
+            self._arrived.set()
+            self._arrived.clear()
 
     def stop(self) -> None:
         """Take no more events: somebody else becomes this host."""

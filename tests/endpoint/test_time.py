@@ -1,7 +1,9 @@
 """Time of an endpoint: while a timer of the card runs it goes on with the wall clock."""
 
+import errno
 import itertools
 import random
+import threading
 import time
 
 import pytest
@@ -119,6 +121,41 @@ def test_retries_end_without_any_other_traffic(alone):
         began = time.monotonic()
         assert talk.done() == "RETRY_EXC_ERR"
         assert time.monotonic() - began < 10
+
+
+def test_a_connection_manager_does_not_hold_time_up(alone):
+    """It looks at its queue pair all the time; the wall clock is followed all the same."""
+    alone.client.call("cm_listen", port=7471)
+    with alone.plug() as far:
+        talk = Talk(alone, far, timeout=15, retry_cnt=1)  # twice 134 to 168 ms
+        talk.write()
+        began = time.monotonic()
+        assert talk.done() == "RETRY_EXC_ERR"
+        assert time.monotonic() - began < 5
+
+
+def test_a_lost_message_of_the_connection_manager_comes_again(alone):
+    """After 4.3 s of the wall clock, while the client waits for the connection."""
+    with alone.plug() as far:
+        qp = alone.client.call("create_qp")
+        where = dict(qp=qp["qp"], dest_gid="10.0.0.9", port=7471)
+        alone.client.call("cm_neighbour", gid="10.0.0.9", mac=THEIRS)
+        talk = Talk(alone, far, timeout=0)  # for its packets
+        came = []
+
+        def listen():
+            for _ in range(3):
+                packet, at = talk.packet()
+                came.append((packet.fields["dest_qp"], at))
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        with pytest.raises(OSError) as refused:
+            alone.client.call("cm_connect", **where, timeout_ms=7500)
+        assert refused.value.errno == errno.ETIMEDOUT
+        listener.join(PATIENCE_MS / 1000)
+        assert [to for to, _ in came] == [1, 1, 1]  # the last one is a REJ: nobody waits any more
+        assert 4.2 < came[1][1] - came[0][1] < 7
 
 
 def test_with_nothing_outstanding_time_stands_still(alone):

@@ -320,7 +320,10 @@ class Agent:
         service = mad.SERVICE_TCP + port
         private = addresses + param.private_data
         one = ConnId(self, self.manager.connect(peer, service, qp.qp_num, private, **fields))
-        await one.connect(qp, param, psn)
+        try:
+            await one.connect(qp, param, psn)
+        finally:
+            one.connection.abandon()  # unless it is established or has ended
         return one
 
     # Datagrams ----------------------------------------------------------------------------------
@@ -347,7 +350,10 @@ class Agent:
         number, private = self.manager.new_transaction(), addresses + private_data
         service = mad.SERVICE_UDP + port
         query = self.manager.resolver.ask(peer, number, service, private)
-        await self.wait_until(lambda: query.over, "SIDR_REP")
+        try:
+            await self.wait_until(lambda: query.over, "SIDR_REP")
+        finally:
+            self.manager.resolver.abandon(number)
         answer = query.answer
         if answer is None:
             raise RdmaError(errno.ETIMEDOUT, f"SIDR_REP for port {port}")

@@ -90,6 +90,11 @@ class Connection:
         """Whether it is over."""
         return self.state is State.CLOSED
 
+    @property
+    def waits(self) -> bool:
+        """Whether its last message waits for an answer."""
+        return self._waiting is not None
+
     def _need(self, *states: State) -> None:
         if self.state not in states:
             raise ValueError(f"Not in state {self.state.name}")
@@ -145,6 +150,11 @@ class Connection:
         """Send a DREQ."""
         self._need(State.ESTABLISHED)
         self._part(private)
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer to the REQ any more: refuse it, as after the last time-out."""
+        if self.state in (State.REQ_SENT, State.REP_RECEIVED):
+            self._give_up()
 
     def _lose(self) -> None:
         """The peer's queue pair asks or answers anew: end a connection that it has forgotten."""
@@ -236,13 +246,16 @@ class Connection:
             self._deadline = now + self.timing.timeout_ns
             self.manager.send(self._waiting, self.peer)
             return False
+        self._give_up()
+        self._over(Event.TIMED_OUT, None)
+        return False
+
+    def _give_up(self) -> None:
         if self.state in _NUMBERS:
             number, reason = _NUMBERS[self.state], Reason.TIMEOUT
             data = self._message("REJ", message_rejected=number, reason=reason)
             self._say(data, State.CLOSED)
         self._settle(State.CLOSED)
-        self._over(Event.TIMED_OUT, None)
-        return False
 
 
 class Manager:
@@ -393,6 +406,12 @@ class Manager:
         if over is not None:
             del self._connections[over.local_id]
         return over is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a message waits for its answer, and is sent again when its time has passed."""
+        connections = self._connections.values()
+        return self.resolver.waits or any(one.waits for one in connections)
 
     def tick(self) -> None:
         """Send again what has waited too long, forget what is long over."""

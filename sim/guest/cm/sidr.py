@@ -96,6 +96,15 @@ class Resolver:
         private = service.private if service else b""
         self.send(Message(mad.SIDR_REP, message.transaction_id, fields, private).pack(), peer)
 
+    def abandon(self, number: int) -> None:
+        """Nobody waits for the answer to this question any more."""
+        self._queries.pop(number, None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a question is out."""
+        return bool(self._queries)
+
     def tick(self) -> None:
         """Ask again what has waited too long; give up what was asked often enough."""
         now = self.now()

@@ -95,12 +95,12 @@ class Endpoint:
             if self._task is None and self._lines.ended:
                 return
             if not self._may_sleep():
-                self._since = None
+                self._work()
                 await self._go_on(SLICE_NS)
             elif await self._timer_runs():
                 await self._follow_wall_clock()
             else:
-                self._since = None
+                self._work()
                 self._exchange(None)
 
     async def _go_on(self, ns: int, *until: Any) -> None:
@@ -114,15 +114,20 @@ class Endpoint:
 
     async def _timer_runs(self) -> bool:
         """Whether nothing but time lacks for the card to go on; not while the peer holds it."""
-        if self._held or not self._testbench.timers_run:
-            return False
-        return await self._session.waits_for_answers()
+        return not self._held and await self._session.waits_for_answers()
+
+    def _work(self) -> None:
+        """Follow the wall clock no more: who looks at the card looks often again."""
+        if self._since is not None:
+            self._since = None
+            self._host.doze(0)
 
     async def _follow_wall_clock(self) -> None:
         """Simulate what has passed of the wall clock since nothing else was to do, never more."""
         now = self._host.now()
         if self._since is None:
             self._since = time.monotonic(), now
+            self._host.doze(STRIDE_NS)
         wall, simulated = self._since
         behind = int(1e9 * (time.monotonic() - wall)) - (now - simulated)
         if behind < 1e9 * NAP_S:
@@ -137,6 +142,11 @@ class Endpoint:
             self._exchange(0.05)
 
     # World, for the session ---------------------------------------------------------------------
+
+    @property
+    def timers_run(self) -> bool:
+        """Whether a timer of a queue pair runs."""
+        return self._testbench.timers_run
 
     async def wait(self, until: float) -> None:
         """Until a slice has passed, or a socket had something, or the time has come."""

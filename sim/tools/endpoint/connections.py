@@ -57,6 +57,11 @@ class Connections:
         self._conns: dict[int, ConnId] = {}
         self._numbers = count()
 
+    @property
+    def wait_for_peers(self) -> bool:
+        """Whether a message waits for a peer's answer, and is sent again when that does not come."""
+        return self._agent is not None and self._agent.manager.waits
+
     async def _open(self) -> Agent:
         if self._agent is None:
             self._agent = await Agent.open(self._context, self._neighbours.get)
@@ -79,7 +84,10 @@ class Connections:
             if time.monotonic() >= until:
                 task.cancel()
                 raise RdmaError(errno.ETIMEDOUT, f"{what}: nothing has come in time")
-            await self._context.device.platform.wait_event(_LOOK_NS)
+            if self.wait_for_peers:
+                await self._world.wait(until)
+            else:
+                await self._context.device.platform.wait_event(_LOOK_NS)
         if isinstance(ended[0], RdmaError):
             raise ended[0]
         return ended[0]
