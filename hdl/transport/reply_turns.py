@@ -348,7 +348,9 @@ class ReplyTurns(wiring.Component):
             said.msn.eq(rx.ack_msn),
         ]
         with m.If(said.read):
-            m.d.comb += [said.psn.eq(resource.psn), said.msn.eq(resource.msn)]
+            # A repetition says how many messages are done now, as an ACK would (IBTA, 9.7.7.1).
+            msn = Mux(turn.again, rx.msn, resource.msn)
+            m.d.comb += [said.psn.eq(resource.psn), said.msn.eq(msn)]
             with m.If(resource.atomic & self.result.failed):
                 m.d.comb += said.syndrome.eq(NAK_REMOTE_OPERATION)
         with m.Elif(turn.serving):

@@ -78,6 +78,51 @@ def test_everything_is_drawn() -> None:
     assert {one.rnr_retry for one in late} == {0, 1, 2, 3, 7}
 
 
+def test_heavy_traffic_is_heavy() -> None:
+    """Many queue pairs begin together, with more on the card than a time-out lasts, each way at
+    100 Gb/s; every operation, deep and shallow queues, doorbells for one and for many."""
+    drawn = [draw("heavy", seed) for seed in range(200)]
+    assert all(one.together and 16 <= len(one.pairs) <= 64 for one in drawn)
+    packets, crowded = [], 0
+    for one in drawn:
+        ways = [[life.ways[side] for life in one.lives] for side in (0, 1)]
+        load = max(sum(m.length for way in side for m in way.messages) for side in ways)
+        crowded += load * 8 / 100 > one.pairs[0][-1].attributes.timeout_ns
+        mtu = [life.attributes.mtu.octets for life in one.lives]
+        packets += [sum(way.psns(m) for side in ways for way, m in zip(side, mtu, strict=True))]
+        for life in one.lives:
+            for way in life.ways:
+                assert len(way.messages) <= 60, "a queue holds 64"
+                spaces = (m.flags & SendFlags.SIGNALED for m in way.messages)
+                assert not way.depth or all(spaces), "who waits for room has completions"
+    assert crowded > 100 and max(packets) > 3000 and sorted(packets)[100] > 1000
+    ways = [way for one in drawn for life in one.lives for way in life.ways if way.batches]
+    assert {way.depth for way in ways} == {0, 1, 2, 4, 8, 16}
+    assert {len(batch.messages) for way in ways for batch in way.batches} >= {1, 2, 10}
+    messages = [message for way in ways for message in way.messages]
+    assert {int(message.opcode) for message in messages} == {0, 1, 2, 3, 4, 5, 6}
+    assert {life.attributes.timeout for one in drawn for life in one.lives} >= {4, 5, 6, 8}
+    assert any(one.strangers for one in drawn) and any(one.victim is not None for one in drawn)
+    assert any(life.ending == Ending.RESET for one in drawn for life in one.lives)
+
+
+def test_answers_to_what_was_never_sent() -> None:
+    """They name PSNs behind the last one of the way, often those that come next."""
+    route = {"src_gid": gid_bytes("10.0.0.1"), "dst_gid": gid_bytes("10.0.0.2")}
+    route |= {"src_mac": bytes(6), "dst_mac": bytes(6)}
+    sent, used = 0xFFFFF0, 700
+    target = strangers.Target(
+        qpn=5, expects=10, sent=sent, mtu=256, rkey=7, va=4096, route=route, used=used
+    )
+    kinds = [kind for kind in strangers.HARMLESS if "future" in kind]
+    assert len(kinds) == 4
+    for kind in kinds:
+        frames = [strangers.frame(kind, target, seed) for seed in range(200)]
+        ahead = [(dissect(frame).fields["psn"] - sent) & 0xFFFFFF for frame in frames]
+        assert min(ahead) == used and max(ahead) < 1 << 23
+        assert sum(one < used + 64 for one in ahead) > 30
+
+
 @pytest.mark.parametrize("kind", strangers.HARMLESS + strangers.HARMFUL)
 def test_hostile_frames(kind) -> None:
     """They can be made, the same for the same seed; of those that look good the ICRC is right."""

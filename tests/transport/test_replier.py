@@ -147,7 +147,7 @@ def test_read_response_then_ack(length):
 
 @pytest.mark.parametrize("failed", [0, 1])
 def test_atomics_are_answered_among_reads(failed):
-    """With what they have found, or with NAK 63h; a second time as well."""
+    """With what they have found, or with NAK 63h; a second time as well, with the MSN of now."""
 
     async def scenario(ctx, w):
         await w.connect(ctx, 1)
@@ -171,11 +171,12 @@ def test_atomics_are_answered_among_reads(failed):
         assert w.jobs[1].source == TxSource.NONE
         assert failed or w.jobs[1].header.va == 0x1122334455667788
         await w.program(
-            ctx, w.dut.rx, 1, psn=13, msn=3, read_tail=3, replay=1, replay_skip=0, replay_seq=1
+            ctx, w.dut.rx, 1, psn=17, msn=7, read_tail=3, replay=1, replay_skip=0, replay_seq=1
         )
         await w.activate(ctx, 1, REPLAY | READ)
         await w.until(ctx, 5)
-        assert w.said()[3] == answer and w.said()[4][:2] == (read, 12)
+        again = (*answer[:2], 7, *answer[3:])
+        assert w.said()[3:] == [again, (read, 12, 7, 0x1F, 8)]
 
     run(scenario)
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hdl.abi.enums import SendFlags, WrOpcode
+from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import Kind
-from sim.bench.scenario.plan import Message, Wrong
+from sim.bench.scenario.draw_basics import WAY_BYTES, Draw
+from sim.bench.scenario.plan import SENDS, Attributes, Ending, Life, Message, Way, Wrong
+from sim.bench.scenario.words import CHOICES
+from sim.models.impairments import Impairments
 
-__all__ = ["BAD_PHRASES", "PHRASES", "SPOILT", "Step", "fits", "merged", "phrases"]
+__all__ = ["BAD_PHRASES", "PHRASES", "Operations", "merged"]
 
 
 @dataclass(frozen=True)
@@ -118,3 +122,54 @@ def fits(step: Step, message: Message) -> SendFlags:
     if not step.plain:
         flags &= ~SendFlags.INLINE  # inline data have no key
     return flags | (SendFlags.FENCE if step.fence else SendFlags(0))
+
+
+class Operations(Draw):
+    """Scenarios of kind ``operations``: the requests are phrases of ``draw_operations``."""
+
+    _bad = False
+
+    def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
+        self._bad = self._chance(0.3)
+        return super()._lives(networks)
+
+    def _endings(self) -> list[Ending]:
+        (last,) = super()._endings()
+        return self._several(last) if not self._bad and self._chance(0.4) else [last]
+
+    def _messages(self, attributes: Attributes) -> list[Message]:
+        mtu = attributes.mtu.octets
+        bad = self._bad and self._chance(0.3)
+        parts: list[list[Message]] = []
+        left = WAY_BYTES
+        for number, steps in enumerate(phrases(self._rng, bad=bad)):
+            part = [self._step(step, number, mtu, max(left, 9)) for step in steps]
+            left -= sum(message.length for message in part)
+            parts.append(part)
+        for _ in range(self._rng.choice((0, 0, 1, 2, 3))):
+            parts.append([self._message(mtu, max(left, 0))])
+            left -= parts[-1][0].length
+        return merged(self._rng, parts)
+
+    def _step(self, step: Step, number: int, mtu: int, left: int) -> Message:
+        """A request of the phrase ``number`` of its way."""
+        kind = WORK_REQUESTS[step.opcode].kind
+        sizes = {Kind.LOCAL: 0, Kind.ATOMIC: 8}
+        drawn = self._message(mtu, sizes.get(kind, left), step.opcode)
+        if kind is Kind.ATOMIC:
+            drawn = replace(drawn, length=8, pieces=self._cut(8), word=self._rng.randrange(CHOICES))
+        elif step.wrong != Wrong.NOTHING and kind is not Kind.LOCAL and not drawn.length:
+            drawn = replace(drawn, length=9, pieces=(9,), landing=(9,) * (drawn.opcode in SENDS))
+        flags = fits(step, drawn)
+        own, peer = step.keys(number)
+        drawn = replace(drawn, own=own, peer=peer, window=step.window)
+        return replace(drawn, flags=flags, wrong=step.wrong)
+
+    def _spoilt(self, ways: tuple[Way, Way]) -> tuple[Way, Way]:
+        """Make a request a bad one, where no phrase of the way is bad already."""
+        wrong = any(message.wrong != Wrong.NOTHING for way in ways for message in way.messages)
+        return self._spoil(ways) if self._bad and not wrong else ways
+
+    def _wrongs(self, message: Message) -> list[Wrong]:
+        wrongs = [Wrong.OPCODE, *SPOILT[message.kind]]
+        return wrongs if message.flags & SendFlags.INLINE else [Wrong.LKEY, *wrongs]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import cocotb
 from cocotb.task import Task
-from cocotb.triggers import Timer
+from cocotb.triggers import Event, Timer
 
 from hdl.abi.enums import Access, QpAttrMask, QpState, WcStatus
 from sim.bench.scenario.keys import RIGHTS
@@ -29,14 +29,12 @@ from sim.guest.verbs import QP, QPAttr
 from sim.models.impairments import Impairments
 from sim.models.platform import now_ns
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Gate"]
 
 #: How often somebody looks whether a connection has come to its end, ns.
 LOOK_NS = 4000
 #: Of all datagram QPs.
 QKEY = 0x11223344
-#: What good networks and cards take at most until an answer has come, ns.
-ROUND_NS = 100_000
 
 
 def is_hard(network: Impairments) -> bool:
@@ -50,10 +48,31 @@ def is_hard(network: Impairments) -> bool:
     )
 
 
+class Gate:
+    """Opens when ``count`` have come to it; with 0 it is open."""
+
+    def __init__(self, count: int):
+        self._missing = count
+        self._open = Event()
+        if not count:
+            self._open.set()
+
+    async def arrived(self) -> None:
+        """One more is here: wait for the others."""
+        self._missing -= 1
+        if self._missing == 0:
+            self._open.set()
+        await self.opened()
+
+    async def opened(self) -> None:
+        """Wait until all have come."""
+        await self._open.wait()
+
+
 class Connection:
     """Both ends of a connection between ``sides``, in the life ``life`` of pair ``number``.
 
-    ``dubious``: strangers may break it. ``up``: it has begun.
+    ``dubious``: strangers may break it. ``up``: it has begun. ``gate``: where it waits before that.
     """
 
     def __init__(
@@ -67,7 +86,7 @@ class Connection:
         posts: type[Posts] = Posts,
     ):
         self.sides, self.networks, self.life = sides, networks, life
-        self.number, self.up = number, False
+        self.number, self.up, self.gate = number, False, Gate(0)
         self.rng = random.Random(f"{number} {life}")
         self.settle_ns = sum(map(delay_ns, networks))
         self.books = [
@@ -78,12 +97,14 @@ class Connection:
         self._begun = 0
         self._counted: list[dict[str, int]] = [{}, {}]  # before this life
         self._posts = [posts(sides, self.books, life.ways[side], side) for side in (0, 1)]
-        self._give_reasons()
 
-    def _give_reasons(self) -> None:
-        """Why these ends may fail, as far as the plan says it."""
+    def explain(self, round_ns: int) -> None:
+        """Note why these ends may fail, as far as the plan says it.
+
+        round_ns: what good networks and cards take at most until an answer has come.
+        """
         a = self.life.attributes
-        slow = a.timeout_ns < 2 * max(map(delay_ns, self.networks)) + ROUND_NS
+        slow = a.timeout_ns < 2 * max(map(delay_ns, self.networks)) + round_ns
         few = a.retry_cnt < 7 and any(map(loses, self.networks))
         for side, book in enumerate(self.books):
             book.quiet = not slow and not any(map(loses, self.networks))
@@ -132,10 +153,11 @@ class Connection:
         for side, qp in enumerate(self.qps):
             self._share(side, qp)
         self._ready()
-        self._begun, self.up = now_ns(), True
         for posts in self._posts:
             if not posts.way.late:
                 await posts.receives(self.qps)
+        await self.gate.arrived()
+        self._begun, self.up = now_ns(), True
         for side, posts in enumerate(self._posts):
             self._posters[side].append(cocotb.start_soon(posts.sends(self.qps)))
             if posts.way.late:
@@ -154,6 +176,7 @@ class Connection:
 
     def completed(self, book: Book, what: Sent | Receive) -> None:
         """A request has ended, well or not."""
+        self._posts[self.books.index(book)].ended.set()
         if book.failed is not None:
             self._left_alone(1 - self.books.index(book))
         for one in book.sends if isinstance(what, Sent) else ():

@@ -119,15 +119,24 @@ class Batch:
 
 @dataclass(frozen=True)
 class Way:
-    """What one end of a connection sends. ``late``: when the peer posts the receives; 0: before."""
+    """What one end of a connection sends. ``late``: when the peer posts the receives; 0: before.
+
+    ``depth``: a batch is not posted before so few requests are outstanding; 0: at once.
+    """
 
     batches: tuple[Batch, ...]
     late: int = 0
+    depth: int = 0
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """All of them, in order."""
         return tuple(message for batch in self.batches for message in batch.messages)
+
+    def psns(self, mtu: int) -> int:
+        """How many PSNs they take at a path MTU, in bytes (IBTA vol 1, 9.7.2)."""
+        moved = [message.length for message in self.messages if message.kind is not Kind.LOCAL]
+        return sum(max(1, -(-length // mtu)) for length in moved)
 
 
 class Ending(Enum):
@@ -243,6 +252,10 @@ class Scenario:
     victim: int | None = None
     #: The shared receive queue of each side, if all receive from one.
     shared: tuple[Shared, Shared] | None = None
+    #: All pairs are connected before any of them posts something.
+    together: bool = False
+    #: What good networks and cards take at most until an answer has come, ns.
+    round_ns: int = 100_000
 
     @property
     def lives(self) -> Iterator[Life]:
@@ -252,6 +265,7 @@ class Scenario:
     def text(self) -> str:
         """Return the scenario for a reader."""
         lines = [f"{self.name} {self.seed} ({self.kind})"]
+        lines += [f"{len(self.pairs)} pairs begin together"] if self.together else []
         for side, network in enumerate(self.networks):
             lines.append(f"network from {'ab'[side]}: {_network(network)}")
         for side, shared in enumerate(self.shared or ()):
@@ -264,7 +278,8 @@ class Scenario:
                 lines.append(f"pair {number}: {life.attributes}")
                 for side, way in enumerate(life.ways):
                     late = f", receives after {way.late} ns" if way.late else ""
-                    lines.append(f"  from {'ab'[side]}{late}:")
+                    depth = f", {way.depth} outstanding" if way.depth else ""
+                    lines.append(f"  from {'ab'[side]}{depth}{late}:")
                     lines += [
                         f"    +{batch.pause} ns: {'; '.join(map(str, batch.messages))}"
                         for batch in way.batches

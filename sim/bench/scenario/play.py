@@ -17,7 +17,7 @@ from sim.bench.broken_rings import break_ring
 from sim.bench.scenario import services, strangers
 from sim.bench.scenario.keys import Want, wanted
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
-from sim.bench.scenario.life import Connection
+from sim.bench.scenario.life import Connection, Gate
 from sim.bench.scenario.plan import (
     Attributes,
     Batch,
@@ -38,21 +38,30 @@ from sim.guest.driver.virtqueue import SplitQueue
 from sim.guest.verbs import CQ, QP, RecvWR, SendWR
 from sim.models.impairments import Impairments
 
-__all__ = ["CONFIG", "play"]
+__all__ = ["CONFIG", "card", "play"]
 
-#: The card of all scenarios: at this width it simulates soonest.
+#: The card of most scenarios: at this width it simulates soonest.
 CONFIG = NicConfig(width=64)
-#: Of one scenario: 12 ms, some times what the longest one takes.
-DEADLINE_CYCLES = 3_000_000
+#: The card of kinds whose traffic asks for its whole rate.
+WIDE = {"heavy": NicConfig(width=512)}
+#: Of one scenario: 12 ms, some times what the longest one takes; of one on a wide card.
+DEADLINE_CYCLES, WIDE_DEADLINE_CYCLES = 3_000_000, 12_000_000
 #: Bytes of each sink that hostile WRITEs aim at.
 SCRATCH = 4096
 #: How long a card may take to stop a broken ring, ns.
 BROKEN_NS = 100_000
 
 
+def card(kind: str) -> NicConfig:
+    """Return the configuration of the cards that a kind of scenarios is played on."""
+    return WIDE.get(kind, CONFIG)
+
+
 async def play(dut: Any, scenario: Scenario) -> None:
     """Play it; raises AssertionError for the first thing that is wrong."""
-    system = await System.start(dut, CONFIG, deadline_cycles=DEADLINE_CYCLES)
+    kind = scenario.kind
+    deadline = WIDE_DEADLINE_CYCLES if kind in WIDE else DEADLINE_CYCLES
+    system = await System.start(dut, card(kind), deadline_cycles=deadline)
     await _Play(system, scenario).run()
 
 
@@ -68,6 +77,7 @@ class _Play:
         self.injected = [0, 0]
         self._of: dict[Book, Connection] = {}
         self._registrars: list[tuple[QP, CQ]] = []
+        self.gate = Gate(len(scenario.pairs) if scenario.together else 0)
 
     async def run(self) -> None:
         """All of it."""
@@ -126,7 +136,7 @@ class _Play:
         room += sum(services.room(way) for way in ways) if self.scenario.kind == "services" else 0
         if self.scenario.shared:
             room += self.scenario.shared[side.node.index].depth * (self._largest() + GAP)
-        await side.up(SCRATCH + GAP + room, words_for(atomics))
+        await side.up(SCRATCH + GAP + room, words_for(atomics), 2 * len(messages))
         side.scratch = side.take((SCRATCH,), sink=True)
 
     def _largest(self) -> int:
@@ -173,6 +183,8 @@ class _Play:
             connection = Connection(self.sides, networks, life, number, dubious=dubious)
         else:
             connection = Unanswered(self.sides, networks, life, number)
+        connection.gate = self.gate
+        connection.explain(self.scenario.round_ns)
         if not fresh:
             self.connections[number] = connection
         self._of |= dict.fromkeys(connection.books, connection)
@@ -188,6 +200,7 @@ class _Play:
             for side in self.sides:
                 anything = Place(side.sink, side.scratch, side.before, side.before, State.ANYTHING)
                 side.places.append(anything)
+        await self.gate.opened()
         now = 0
         for one in self.scenario.strangers:
             await Timer(max(1, one.at - now), "ns")
@@ -203,12 +216,13 @@ class _Play:
         if connection is None or not connection.up:
             return None
         here, there = self.sides[one.side], self.sides[1 - one.side]
-        psns = connection.life.attributes.psns
+        psns, mtu = connection.life.attributes.psns, connection.life.attributes.mtu.octets
         return strangers.Target(
             qpn=connection.qps[one.side].qp_num,
             expects=psns[1 - one.side],
             sent=psns[one.side],
-            mtu=connection.life.attributes.mtu.octets,
+            mtu=mtu,
+            used=max(way.psns(mtu) for way in connection.life.ways),
             rkey=here.sink.rkey,
             va=here.sink.iova + here.scratch[0][0],
             route={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from cocotb.triggers import Timer
+from cocotb.triggers import Event, Timer
 
 from hdl.abi.enums import WrOpcode
 from hdl.wire.opcodes import Kind
@@ -40,6 +40,8 @@ class Posts:
         self._mine, self._theirs = sides[side], sides[1 - side]
         self._book, self._other = books[side], books[1 - side]
         self._receives: list[tuple[RecvWR, Receive]] = []
+        #: Set when a request of this end, or one that it has received, has ended.
+        self.ended = Event()
         self._keys: dict[tuple[bool, int], Key] = {}
         self._batches = [[self._request(one) for one in batch.messages] for batch in way.batches]
 
@@ -48,9 +50,17 @@ class Posts:
         for batch, plan in zip(self._batches, self.way.batches, strict=True):
             if plan.pause:
                 await Timer(plan.pause, "ns")
+            if self.way.depth:
+                await self._until_few(max(0, self.way.depth - len(batch)))
             for _, sent in batch:
                 sent.posted(now_ns())
             await qps[self.side].post_send([wr for wr, _ in batch])
+
+    async def _until_few(self, most: int) -> None:
+        """Wait until ``most`` requests of this end are outstanding."""
+        while sum(one.at > 0 and one.status is None for one in self._book.sends) > most:
+            self.ended.clear()
+            await self.ended.wait()
 
     async def receives(self, qps: tuple[QP, QP]) -> None:
         """Post the other end's receives."""

@@ -102,7 +102,7 @@ class Unanswered(Connection):
             )
             posts.land(inbox)
 
-    def _give_reasons(self) -> None:
+    def explain(self, round_ns: int) -> None:
         """Nothing but its own requests makes an end fail."""
         for book in self.books:
             book.loose = True

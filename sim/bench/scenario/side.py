@@ -26,8 +26,8 @@ __all__ = ["Side"]
 WORDS_AT = 16
 #: Bytes between two places at most.
 GAP = 9
-#: Completions that are taken at a time at most.
-TAKEN = 64
+#: Completions that are taken at a time at most, and what the completion queue holds at least.
+TAKEN, CQ_DEPTH = 64, 512
 #: How often completion queues are looked at, ns: soon after something has come, later less often.
 SOON_NS, LATER_NS = 500, 16_000
 
@@ -62,11 +62,12 @@ class Side:
         self._numbers = 0
         self._free = [0, 0]
 
-    async def up(self, size: int, words: int = 0) -> None:
-        """Make the objects, with ``size`` bytes for what is sent and for what arrives."""
+    async def up(self, size: int, words: int = 0, completions: int = 0) -> None:
+        """Make the objects, with ``size`` bytes for what is sent and for what arrives, and a queue
+        for so many ``completions``."""
         self.node.host.set(mmio_latency_ns=0)
         self.pd = await self.node.context.alloc_pd()
-        self.cq = await CQ.create(self.node.context, 512)
+        self.cq = await CQ.create(self.node.context, max(CQ_DEPTH, completions))
         self.source = await MR.create(self.pd, size, RIGHTS | Access.MW_BIND, offset=5)
         self.sink = await MR.create(self.pd, size, RIGHTS | Access.MW_BIND, offset=3)
         self.data, self.before = (self._noise(size) for _ in range(2))

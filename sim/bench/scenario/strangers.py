@@ -33,7 +33,8 @@ class Target:
     """The end of a connection that a frame is for, and who its peer is.
 
     ``expects``: the first PSN of what the peer sends. ``sent``: the first PSN of what it sends.
-    ``rkey`` and ``va`` are of a region that the peer may write.
+    ``used``: PSNs from these on that a direction uses. ``rkey`` and ``va`` are of a region that the
+    peer may write.
     """
 
     qpn: int
@@ -43,6 +44,7 @@ class Target:
     rkey: int
     va: int
     route: dict[str, Any]
+    used: int = 30
 
     def packet(self, opcode: int, psn: int, payload: bytes = b"", **fields: Any) -> bytes:
         """A good packet of the peer."""
@@ -57,9 +59,9 @@ class Target:
         return self.packet(operation, psn, rng.randbytes(self.mtu), ackreq=1, **more)
 
 
-def _future(rng: random.Random, psn: int) -> int:
-    """A PSN that no scenario gets to."""
-    return psn + rng.randrange(1000, 1 << 22)
+def _future(target: Target, rng: random.Random) -> int:
+    """A PSN that the end never sends: the next ones as likely as those far behind."""
+    return target.sent + target.used - 1 + int(2 ** rng.uniform(0, 22))
 
 
 def _old(rng: random.Random, psn: int) -> int:
@@ -67,9 +69,9 @@ def _old(rng: random.Random, psn: int) -> int:
     return psn - rng.randrange(1, 1000)
 
 
-def _near(rng: random.Random, psn: int) -> int:
+def _near(target: Target, rng: random.Random, psn: int) -> int:
     """A PSN that the connection may use."""
-    return psn + rng.randrange(0, 30)
+    return psn + rng.randrange(0, max(30, target.used))
 
 
 def _answer(target: Target, syndrome: int, psn: int) -> bytes:
@@ -83,31 +85,33 @@ def _response(target: Target, rng: random.Random, psn: int) -> bytes:
 
 def _damaged(target: Target, rng: random.Random) -> bytes:
     """One bit behind the BTH is wrong, the ICRC as before."""
-    good = bytearray(target.request(rng, _near(rng, target.expects)))
+    good = bytearray(target.request(rng, _near(target, rng, target.expects)))
     good[rng.randrange(_BEHIND_BTH, len(good))] ^= 1 << rng.randrange(8)
     return bytes(good)
 
 
 def _truncated(target: Target, rng: random.Random) -> bytes:
-    good = target.request(rng, _near(rng, target.expects))
+    good = target.request(rng, _near(target, rng, target.expects))
     return good[: rng.randrange(15, len(good))]
 
 
 def _other_service(target: Target, rng: random.Random) -> bytes:
     """An unreliable datagram or connection, to a QP of a reliable one."""
     if rng.random() < 0.5:
-        return target.packet(_UD | Operation.SEND_ONLY, _near(rng, target.expects), bytes(64))
-    return target.packet(_UC | Operation.SEND_ONLY, _near(rng, target.expects), bytes(64))
+        return target.packet(
+            _UD | Operation.SEND_ONLY, _near(target, rng, target.expects), bytes(64)
+        )
+    return target.packet(_UC | Operation.SEND_ONLY, _near(target, rng, target.expects), bytes(64))
 
 
 Maker = Callable[[Target, random.Random], bytes]
 _HARMLESS: dict[str, Maker] = {
     "wrong MAC": lambda t, r: t.packet(
-        Operation.SEND_ONLY, _near(r, t.expects), bytes(9), dst_mac=bytes((2, 9, 9, 9, 9, 9))
+        Operation.SEND_ONLY, _near(t, r, t.expects), bytes(9), dst_mac=bytes((2, 9, 9, 9, 9, 9))
     ),
     "wrong source": lambda t, r: t.packet(
         Operation.SEND_ONLY,
-        _near(r, t.expects),
+        _near(t, r, t.expects),
         bytes(9),
         src_gid=bytes(10) + b"\xff\xff" + bytes((10, 9, 9, r.randrange(1, 255))),
     ),
@@ -115,34 +119,34 @@ _HARMLESS: dict[str, Maker] = {
         Operation.SEND_ONLY, dest_qp=t.qpn ^ (1 + r.randrange(200) << 14), psn=t.expects, **t.route
     ),
     "wrong P_Key": lambda t, r: t.packet(
-        Operation.SEND_ONLY, _near(r, t.expects), bytes(9), pkey=0x1234
+        Operation.SEND_ONLY, _near(t, r, t.expects), bytes(9), pkey=0x1234
     ),
     "damaged": _damaged,
     "truncated": _truncated,
     "noise": lambda t, r: r.randbytes(r.randrange(60, 400)),
     "other service": _other_service,
-    "reserved opcode": lambda t, r: t.packet(0x1F, _near(r, t.expects), bytes(8)),
+    "reserved opcode": lambda t, r: t.packet(0x1F, _near(t, r, t.expects), bytes(8)),
     "stale ACK": lambda t, r: _answer(t, _ACK, _old(r, t.sent)),
     "stale NAK": lambda t, r: _answer(t, r.choice(_NAKS), _old(r, t.sent)),
     "stale RNR NAK": lambda t, r: _answer(t, _RNR, _old(r, t.sent)),
     "stale READ response": lambda t, r: _response(t, r, _old(r, t.sent)),
-    "ACK from the future": lambda t, r: _answer(t, _ACK, _future(r, t.sent)),
-    "NAK from the future": lambda t, r: _answer(t, r.choice(_NAKS), _future(r, t.sent)),
-    "RNR NAK from the future": lambda t, r: _answer(t, _RNR, _future(r, t.sent)),
-    "READ response from the future": lambda t, r: _response(t, r, _future(r, t.sent)),
+    "ACK from the future": lambda t, r: _answer(t, _ACK, _future(t, r)),
+    "NAK from the future": lambda t, r: _answer(t, r.choice(_NAKS), _future(t, r)),
+    "RNR NAK from the future": lambda t, r: _answer(t, _RNR, _future(t, r)),
+    "READ response from the future": lambda t, r: _response(t, r, _future(t, r)),
     "stale request": lambda t, r: t.request(r, _old(r, t.expects)),
     "stale READ": lambda t, r: t.packet(
         Operation.READ_REQUEST, _old(r, t.expects), va=t.va, rkey=t.rkey, dma_length=64
     ),
 }
 _HARMFUL: dict[str, Maker] = {
-    "ghost ACK": lambda t, r: _answer(t, _ACK, _near(r, t.sent)),
-    "ghost NAK": lambda t, r: _answer(t, r.choice(_NAKS), _near(r, t.sent)),
-    "ghost RNR NAK": lambda t, r: _answer(t, _RNR, _near(r, t.sent)),
-    "ghost READ response": lambda t, r: _response(t, r, _near(r, t.sent)),
-    "request out of order": lambda t, r: t.request(r, _near(r, t.expects)),
+    "ghost ACK": lambda t, r: _answer(t, _ACK, _near(t, r, t.sent)),
+    "ghost NAK": lambda t, r: _answer(t, r.choice(_NAKS), _near(t, r, t.sent)),
+    "ghost RNR NAK": lambda t, r: _answer(t, _RNR, _near(t, r, t.sent)),
+    "ghost READ response": lambda t, r: _response(t, r, _near(t, r, t.sent)),
+    "request out of order": lambda t, r: t.request(r, _near(t, r, t.expects)),
     "READ of everything": lambda t, r: t.packet(
-        Operation.READ_REQUEST, _near(r, t.expects), va=t.va, rkey=t.rkey, dma_length=1 << 31
+        Operation.READ_REQUEST, _near(t, r, t.expects), va=t.va, rkey=t.rkey, dma_length=1 << 31
     ),
 }
 HARMLESS = tuple(_HARMLESS)

@@ -152,7 +152,7 @@ class Connection:
         self._part(private)
 
     def abandon(self) -> None:
-        """Nobody waits for the answer to the REQ any more: refuse it, as after the last time-out."""
+        """Nobody waits for the answer to the REQ any more: end as after the last time-out."""
         if self.state in (State.REQ_SENT, State.REP_RECEIVED):
             self._give_up()
 

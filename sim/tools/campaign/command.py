@@ -57,8 +57,8 @@ def campaign(
     """Play random scenarios between two simulated NICs; exit status 1: one failed.
 
     NAME is the kind of scenarios: mixed (the default), network, lifecycle, errors, peers, guests;
-    operations, services and shared are no part of mixed. With --impair every scenario has this
-    network in the place of its own.
+    operations, services, shared and heavy are no part of mixed. With --impair every scenario has
+    this network in the place of its own.
     """
     if waves and seed is None:
         raise console.UsageStop("--waves records one scenario: it needs --seed")
@@ -72,13 +72,13 @@ def campaign(
     sys.exit(0 if good else 1)
 
 
-def _sources(waves: bool = False) -> ModelSources:
+def _sources(name: str, waves: bool = False) -> ModelSources:
     from sim.bench import testbench
-    from sim.bench.scenario.play import CONFIG
+    from sim.bench.scenario.play import card
 
     try:
         with console.progress("Generating two NICs"):
-            return testbench.sources(config=CONFIG, waves=waves)
+            return testbench.sources(config=card(name), waves=waves)
     except env.BuildError as error:
         raise click.ClickException(str(error)) from None
 
@@ -87,7 +87,7 @@ def _alone(name: str, seed: int, waves: bool, impair: str) -> bool:
     """Run one seed here and keep what it leaves."""
     from sim.tools.campaign.work import simulate, version
 
-    sources = _sources(waves)
+    sources = _sources(name, waves)
     click.echo(draw(name, seed, impair).text())
     try:
         with console.progress(f"Campaign {name}, seed {seed}"):
@@ -119,7 +119,7 @@ def _together(
     with console.stops():
         store = Store(db)
     with closing(store):
-        sources = _sources()
+        sources = _sources(name)
         current = version(sources, impair)
         known = store.results(name, current)
         missing = [seed for seed in seeds if seed not in known]

@@ -114,7 +114,10 @@ class Endpoint:
 
     async def _timer_runs(self) -> bool:
         """Whether nothing but time lacks for the card to go on; not while the peer holds it."""
-        return not self._held and await self._session.waits_for_answers()
+        if self._held:
+            return False
+        timers = self._testbench.timers_run and await self._session.waits_for_answers()
+        return timers or self._session.waits_for_peers
 
     def _work(self) -> None:
         """Follow the wall clock no more: who looks at the card looks often again."""
@@ -142,11 +145,6 @@ class Endpoint:
             self._exchange(0.05)
 
     # World, for the session ---------------------------------------------------------------------
-
-    @property
-    def timers_run(self) -> bool:
-        """Whether a timer of a queue pair runs."""
-        return self._testbench.timers_run
 
     async def wait(self, until: float) -> None:
         """Until a slice has passed, or a socket had something, or the time has come."""

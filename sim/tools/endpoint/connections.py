@@ -59,7 +59,7 @@ class Connections:
 
     @property
     def wait_for_peers(self) -> bool:
-        """Whether a message waits for a peer's answer, and is sent again when that does not come."""
+        """Whether a message waits for a peer's answer, and is sent again without one."""
         return self._agent is not None and self._agent.manager.waits
 
     async def _open(self) -> Agent:

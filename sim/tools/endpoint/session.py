@@ -70,10 +70,6 @@ class World(Protocol):
     #: Of a queue pair unless it is asked for; the device does not tell its limit.
     max_inline_data: int
 
-    @property
-    def timers_run(self) -> bool:
-        """Whether a timer of a queue pair runs."""
-
     async def wait(self, until: float) -> None:
         """Let the device go on; returns at ``time.monotonic()`` = ``until`` at the latest.
 
@@ -124,16 +120,16 @@ class Session:
         self._connections = Connections(context, world, self._qp)
         self.over = False
 
+    @property
+    def waits_for_peers(self) -> bool:
+        """Whether the connection manager has a message that no peer has answered."""
+        return self._connections.wait_for_peers
+
     async def waits_for_answers(self) -> bool:
-        """Whether a queue pair has send requests that have not completed, and a timer for them, or
-        the connection manager a message that has no answer.
+        """Whether a queue pair has send requests that have not completed.
 
         Takes completions from the device, so not while a request is served, except in a wait.
         """
-        if self._connections.wait_for_peers:
-            return True
-        if not self._world.timers_run:
-            return False
         await self._completions.collect()
         return any(qp.sq.outstanding for qp, *_ in self._qps.values())
 

@@ -36,6 +36,8 @@ FREE = {
     "was taken",
     "response repeated": "IBTA vol 1, 9.7.5.1.4: a responder answers a duplicate READ again, once "
     "or each time that it is asked for",
+    "msn of a repetition": "IBTA vol 1, 9.7.7.1: a response has the MSN of the messages that are "
+    "done when it is sent; how many more these are the second time is a matter of timing",
     "order on the network": "packets of UC and UD that have overtaken one another on their way to "
     "where the capture was taken; their PSNs say in which order they were sent",
     "nak repeated": "IBTA vol 1, 9.7.5.1.5: one NAK for each gap is enough",

@@ -67,6 +67,13 @@ class Asked:
         want = self.place.end.first_msn + done & PSN_MASK
         return [] if msn == want else [Difference(number, f"MSN for PSN {psn:#x}", want, msn)]
 
+    def counts(self, psn: int, msn: int, newest: int) -> bool:
+        """Whether an MSN counts the messages up to a PSN at least, and to ``newest`` at most."""
+        side, first = self.place.side, self.place.end.first_msn
+        least = self.connection.completed(side, self.offset(psn))
+        more = self.connection.completed(side, newest) - least
+        return (msn - first - least) & PSN_MASK <= max(0, more)
+
     def answer(self, psn: int, number: int, again: bool = False) -> list[Difference]:
         """The card has answered up to a PSN; ``again``: not for the first time."""
         return self._order(psn, number, -1 if again else self.answered)
@@ -150,10 +157,22 @@ class ReadStream:
         self._at = place + 1
         packet, _ = self._recorded[place]
         found, free = differences(packet, frame)
+        if any(one.what == "msn" for one in found) and self._counts(packet, fields, again):
+            found = [one for one in found if one.what != "msn"]
+            free.append("msn of a repetition")
         found += self._asked.answer(fields["psn"], packet.number, again)
         free += self._judge.order(packet, latest)
         self._judge.packet(packet, found + self._judge.port(packet.number, frame), free)
         return packet.number
+
+    def _counts(self, packet: Packet, fields: Mapping[str, int], again: bool) -> bool:
+        """Whether the MSN of a response may differ from the recorded one: either may be of a
+        repetition, perhaps of a response that the capture does not have, but then it counts what
+        has been asked for by then."""
+        asked, psn = self._asked, fields["psn"]
+        newest = asked.expected - 1 if again else asked.offset(psn)
+        sent = asked.counts(psn, fields["msn"], newest)
+        return sent and asked.counts(psn, packet.parts.fields["msn"], PSN_MASK)
 
     def _place_of(self, psn: int) -> int | None:
         """Index of the recorded response that this one is, behind others that are repetitions."""
@@ -175,6 +194,10 @@ class ReadStream:
         sent = dissect(frame)
         found = self._asked.answer(sent.fields["psn"], 0, again)
         found += self._data(sent, psn) + self._judge.port(0, frame)
+        msn = sent.fields.get("msn")  # no MIDDLE has one
+        newest = self._asked.expected - 1 if again else psn
+        if msn is not None and not self._asked.counts(sent.fields["psn"], msn, newest):
+            found.append(Difference(0, f"MSN for PSN {sent.fields['psn']:#x}", None, msn))
         self._judge.unrecorded("response repeated" if again else "lost before the capture", found)
 
     def _data(self, sent: Dissected, psn: int) -> list[Difference]:

@@ -1,0 +1,104 @@
+"""Draws queue pairs of UC and UD, and shared receive queues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
+from hdl.abi.operations import WORK_REQUESTS
+from hdl.wire.opcodes import QP_TRANSPORT
+from sim.bench.scenario.draw_basics import WAY_BYTES, Draw
+from sim.bench.scenario.plan import SENDS, Attributes, Ending, Life, Message, Scenario, Way, Wrong
+from sim.bench.scenario.plan import Shared as Queue
+from sim.models.impairments import Impairments
+
+__all__ = ["Services", "Shared"]
+
+
+class Services(Draw):
+    """Scenarios of kind ``services``: QPs of UC and UD beside those of RC."""
+
+    _services = (QpType.RC, QpType.UC, QpType.UC, QpType.UD, QpType.UD)
+    _service = QpType.RC
+    _bad = False
+
+    def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
+        self._service = self._rng.choice(self._services)
+        self._bad = self._chance(0.3)
+        return super()._lives(networks)
+
+    def _endings(self) -> list[Ending]:
+        (last,) = super()._endings()
+        endings = self._several(last) if not self._bad and self._chance(0.4) else [last]
+        if self._service == QpType.RC:
+            return endings
+        return [Ending.DESTROY if one == Ending.GONE else one for one in endings]
+
+    def _attributes(self, networks: tuple[Impairments, Impairments]) -> Attributes:
+        return replace(super()._attributes(networks), service=self._service)
+
+    def _messages(self, attributes: Attributes) -> list[Message]:
+        if self._service == QpType.RC:
+            return super()._messages(attributes)
+        opcodes = [
+            WrOpcode(code)
+            for code, row in WORK_REQUESTS.items()
+            if QP_TRANSPORT[self._service] in row.services and row.packets
+        ]
+        datagram = self._service == QpType.UD
+        longest = Mtu.MTU_4096.octets if datagram else WAY_BYTES
+        left, messages = WAY_BYTES, []
+        for _ in range(self._rng.choice((0, 1, 2, 3, 5, 8, 12))):
+            mtu = self._rng.choice((256, 4095)) if datagram else attributes.mtu.octets
+            message = self._message(mtu, min(max(left, 0), longest), self._rng.choice(opcodes))
+            left -= message.length
+            messages.append(replace(message, flags=message.flags & ~SendFlags.FENCE))
+        return messages
+
+    def _spoilt(self, ways: tuple[Way, Way]) -> tuple[Way, Way]:
+        return self._spoil(ways) if self._bad else ways
+
+    def _wrongs(self, message: Message) -> list[Wrong]:
+        """As everywhere; a receive is not made for a message of UC or UD."""
+        wrongs = super()._wrongs(message)
+        if self._service != QpType.RC and message.opcode in SENDS:
+            wrongs.remove(Wrong.SHORT)
+        return wrongs + [Wrong.QKEY] * (self._service == QpType.UD)
+
+
+class Shared(Services):
+    """Scenarios of kind ``shared``: all queue pairs of a side receive from one queue.
+
+    Each is destroyed in the end, so that it gives back what it holds.
+    """
+
+    _services = (QpType.RC, QpType.RC, QpType.RC, QpType.UC, QpType.UD)
+
+    def scenario(self, name: str, seed: int) -> Scenario:
+        """As everywhere, and a shared queue of each side."""
+        drawn = super().scenario(name, seed)
+        sides = [self._queue(len(drawn.pairs)) for _ in range(2)]
+        return replace(drawn, shared=(sides[0], sides[1]))
+
+    def _queue(self, pairs: int) -> Queue:
+        """A queue with requests for more than those that may hold one for ever."""
+        rng = self._rng
+        pauses = rng.choice(((100,), (100, 2000), (2000, 20_000), (500, 10_000, 80_000)))
+        return Queue(pairs + rng.choice((1, 1, 2, 4)), rng.choice((1, 2, 8)), pauses)
+
+    def _endings(self) -> list[Ending]:
+        return [*super()._endings()[:-1], Ending.LEAVE]
+
+    def _messages(self, attributes: Attributes) -> list[Message]:
+        """As everywhere, and often SENDs alone: what takes requests."""
+        if self._service != QpType.RC or self._chance(0.4):
+            return super()._messages(attributes)
+        rng, mtu = self._rng, attributes.mtu.octets
+        return [
+            self._message(mtu, 2 * mtu + 1, rng.choice((WrOpcode.SEND, WrOpcode.SEND_WITH_IMM)))
+            for _ in range(rng.randrange(1, 9))
+        ]
+
+    def _wrongs(self, message: Message) -> list[Wrong]:
+        """A shared request is not made for a message, so none is too short for it."""
+        return [one for one in super()._wrongs(message) if one != Wrong.SHORT]
