@@ -12,8 +12,9 @@ import numpy as np
 from hdl.abi import virtio_pci as abi
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature, Status
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import FUNCTION_RDMA
 from hdl.host import config_space as space
+from sim.bench.scenario.play import card
 from sim.bench.system import Node, System, together
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import MR, RecvWR
@@ -21,24 +22,7 @@ from tests.nic.bench_multicast import IPV4, IPV6, Member
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
 #: With two functions, packed virtqueues, and all that watches a running card.
-CONFIG = NicConfig(
-    width=64,
-    functions=2,
-    qps=32,
-    cqs=16,
-    mrs=64,
-    gids=8,
-    queue_size=256,
-    outstanding=128,
-    read_resources=128,
-    recv_lines=128,
-    read_sinks=128,
-    translation_lines=64,
-    trace_frames=64,
-    latency=True,
-    parity=True,
-    packed=True,
-)
+CONFIG = card("functions")
 
 
 async def up(dut, options=(None, None), **bench: Any) -> tuple[System, list[list[Node]]]:

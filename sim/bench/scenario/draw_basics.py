@@ -43,6 +43,7 @@ GOOD = {
     "shared": 0.3,
     "services": 0.3,
     "heavy": 0.2,
+    "functions": 0.1,
 }
 
 OPCODES = (

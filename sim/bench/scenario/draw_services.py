@@ -1,4 +1,4 @@
-"""Draws queue pairs of UC and UD, and shared receive queues."""
+"""Draws queue pairs of UC and UD, shared receive queues, and two functions of a card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sim.bench.scenario.plan import SENDS, Attributes, Ending, Life, Message, Sc
 from sim.bench.scenario.plan import Shared as Queue
 from sim.models.impairments import Impairments
 
-__all__ = ["Services", "Shared"]
+__all__ = ["Functions", "Services", "Shared"]
 
 
 class Services(Draw):
@@ -102,3 +102,27 @@ class Shared(Services):
     def _wrongs(self, message: Message) -> list[Wrong]:
         """A shared request is not made for a message, so none is too short for it."""
         return [one for one in super()._wrongs(message) if one != Wrong.SHORT]
+
+
+class Functions(Draw):
+    """Scenarios of kind ``functions``: two guest functions of each card, each with live peers.
+
+    A third of the connections end in mid-run, so that one function is set up anew beside the other.
+    """
+
+    def scenario(self, name: str, seed: int) -> Scenario:
+        """As everywhere, on two functions."""
+        return replace(super().scenario(name, seed), functions=2)
+
+    def _count(self) -> int:
+        return self._rng.choice((2, 2, 4, 6))
+
+    def _network(self) -> Impairments:
+        """Often a loss of 5 % alone, else as everywhere."""
+        if self._chance(0.5):
+            return Impairments(loss=0.05, seed=self._rng.randrange(1, 1 << 31))
+        return super()._network()
+
+    def _endings(self) -> list[Ending]:
+        (last,) = super()._endings()
+        return self._several(last) if self._chance(0.3) else [last]

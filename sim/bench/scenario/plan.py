@@ -252,6 +252,8 @@ class Scenario:
     victim: int | None = None
     #: The shared receive queue of each side, if all receive from one.
     shared: tuple[Shared, Shared] | None = None
+    #: Guest functions of each card, which have the pairs in turn.
+    functions: int = 1
     #: All pairs are connected before any of them posts something.
     together: bool = False
     #: What good networks and cards take at most until an answer has come, ns.
@@ -266,6 +268,8 @@ class Scenario:
         """Return the scenario for a reader."""
         lines = [f"{self.name} {self.seed} ({self.kind})"]
         lines += [f"{len(self.pairs)} pairs begin together"] if self.together else []
+        if self.functions > 1:
+            lines.append(f"{self.functions} functions, which have the pairs in turn")
         for side, network in enumerate(self.networks):
             lines.append(f"network from {'ab'[side]}: {_network(network)}")
         for side, shared in enumerate(self.shared or ()):

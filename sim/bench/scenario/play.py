@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import cocotb
@@ -33,7 +34,7 @@ from sim.bench.scenario.pool import Pool
 from sim.bench.scenario.services import Unanswered
 from sim.bench.scenario.side import GAP, Side
 from sim.bench.scenario.words import words_for
-from sim.bench.system import VISIBLE_NS, System, connect
+from sim.bench.system import VISIBLE_NS, Node, System, connect, together
 from sim.guest.driver.virtqueue import SplitQueue
 from sim.guest.verbs import CQ, QP, RecvWR, SendWR
 from sim.models.impairments import Impairments
@@ -42,9 +43,30 @@ __all__ = ["CONFIG", "card", "play"]
 
 #: The card of most scenarios: at this width it simulates soonest.
 CONFIG = NicConfig(width=64)
-#: The card of kinds whose traffic asks for its whole rate.
-WIDE = {"heavy": NicConfig(width=512)}
-#: Of one scenario: 12 ms, some times what the longest one takes; of one on a wide card.
+#: Cards of other kinds: one whose whole rate is asked for; one with two functions, with packed
+#: virtqueues and all that watches a running card.
+CARDS = {
+    "heavy": NicConfig(width=512),
+    "functions": NicConfig(
+        width=64,
+        functions=2,
+        qps=32,
+        cqs=16,
+        mrs=64,
+        gids=8,
+        queue_size=256,
+        outstanding=128,
+        read_resources=128,
+        recv_lines=128,
+        read_sinks=128,
+        translation_lines=64,
+        trace_frames=64,
+        latency=True,
+        parity=True,
+        packed=True,
+    ),
+}
+#: Of one scenario: 12 ms, some times what the longest one takes; of a heavy one.
 DEADLINE_CYCLES, WIDE_DEADLINE_CYCLES = 3_000_000, 12_000_000
 #: Bytes of each sink that hostile WRITEs aim at.
 SCRATCH = 4096
@@ -54,67 +76,91 @@ BROKEN_NS = 100_000
 
 def card(kind: str) -> NicConfig:
     """Return the configuration of the cards that a kind of scenarios is played on."""
-    return WIDE.get(kind, CONFIG)
+    return CARDS.get(kind, CONFIG)
 
 
 async def play(dut: Any, scenario: Scenario) -> None:
     """Play it; raises AssertionError for the first thing that is wrong."""
     kind = scenario.kind
-    deadline = WIDE_DEADLINE_CYCLES if kind in WIDE else DEADLINE_CYCLES
+    deadline = WIDE_DEADLINE_CYCLES if kind == "heavy" else DEADLINE_CYCLES
     system = await System.start(dut, card(kind), deadline_cycles=deadline)
-    await _Play(system, scenario).run()
+    functions = [system.nodes]
+    for _ in range(1, scenario.functions):
+        beside = [Node(system.testbench, node.index, beside=node) for node in functions[-1]]
+        await together(*(node.start() for node in beside))
+        functions.append(beside)
+    count = scenario.functions
+    plays = [
+        _Play(system, nodes, replace(scenario, pairs=scenario.pairs[number::count]), number)
+        for number, nodes in enumerate(functions)
+    ]
+    for one in plays:
+        await one.set_up()
+    before = [await node.counters() for node in system.nodes]
+    for wire, network in zip(system.testbench.wires, scenario.networks, strict=True):
+        wire.impair(network)
+    await together(*(one.run() for one in plays))
+    injected = [sum(one.injected[side] for one in plays) for side in (0, 1)]
+    await _accounts(system, before, injected)
+    for node in system.nodes:
+        assert scenario.guest or not node.host.faults, node.host.faults
+    for wire in system.testbench.wires:
+        wire.impair()
+    await together(*(one.end() for one in plays))
 
 
 class _Play:
-    def __init__(self, system: System, scenario: Scenario):
+    """The part of a scenario that the function ``number`` of each card plays."""
+
+    def __init__(self, system: System, nodes: Sequence[Node], scenario: Scenario, number: int):
         self.system, self.scenario = system, scenario
-        self.rng = random.Random(scenario.seed)
+        self.rng = random.Random(scenario.seed + (number << 32))  # no function has another's data
         self.wires = system.testbench.wires
-        self.sides = [Side(node, self.rng) for node in system.nodes]
+        self.sides = [Side(node, self.rng) for node in nodes]
         for side in self.sides:
             side.on_completion = self._completed
         self.connections: list[Connection | None] = [None] * len(scenario.pairs)
         self.injected = [0, 0]
         self._of: dict[Book, Connection] = {}
         self._registrars: list[tuple[QP, CQ]] = []
+        self._watchers: list[Task[None]] = []
+        self._feeders: list[Task[None]] = []
         self.gate = Gate(len(scenario.pairs) if scenario.together else 0)
 
-    async def run(self) -> None:
-        """All of it."""
+    async def set_up(self) -> None:
+        """Make all that is there before the queue pairs."""
         for side in self.sides:
             await self._up(side)
         await self._prepare()
-        before = [await side.node.counters() for side in self.sides]
-        for wire, network in zip(self.wires, self.scenario.networks, strict=True):
-            wire.impair(network)
-        watchers = [cocotb.start_soon(side.watch()) for side in self.sides]
-        feeders = [cocotb.start_soon(side.pool.feed()) for side in self.sides if side.pool]
+
+    async def run(self) -> None:
+        """Live all lives, and wait until nothing moves any more."""
+        self._watchers = [cocotb.start_soon(side.watch()) for side in self.sides]
+        self._feeders = [cocotb.start_soon(side.pool.feed()) for side in self.sides if side.pool]
         work: list[Coroutine[Any, Any, Any]] = [
             self._pair(number, lives) for number, lives in enumerate(self.scenario.pairs)
         ]
         work.append(self._strangers())
-        guest = self.scenario.guest
-        if guest:
-            work.append(self._guest(guest))
+        if self.scenario.guest:
+            work.append(self._guest(self.scenario.guest))
         for task in [cocotb.start_soon(one) for one in work]:
             await task
         settle = sum(connection.settle_ns for connection in self.connections if connection)
         await Timer(settle + 10_000, "ns")
         for side in self.sides:
             side.settled()
-        await self._accounts(before)
-        for wire in self.wires:
-            wire.impair()
-        if guest:
-            await self._again(watchers)
-        await self._end(feeders)
-        for watcher in watchers:
+
+    async def end(self) -> None:
+        """Show on a good network that everything works, and is then left as it must be."""
+        if self.scenario.guest:
+            await self._again(self._watchers)
+        await self._end(self._feeders)
+        for watcher in self._watchers:
             watcher.cancel()
         for side in self.sides:
             side.settled()
 
     async def _end(self, feeders: list[Task[None]]) -> None:
-        """On a good network everything works, and is then left as it must be."""
         fresh = _fresh(leaves=bool(feeders))
         await self._connection(len(self.scenario.pairs), fresh, None)
         pools = [side.pool for side in self.sides if side.pool]
@@ -163,7 +209,8 @@ class _Play:
         if not any(needs):
             return
         cqs = [await CQ.create(side.node.context, 8) for side in self.sides]
-        qps = await connect(self.system.nodes, [side.pd for side in self.sides], cqs)
+        nodes = [side.node for side in self.sides]
+        qps = await connect(nodes, [side.pd for side in self.sides], cqs)
         self._registrars = list(zip(qps, cqs, strict=True))
         for side, wants, registrar in zip(self.sides, needs, self._registrars, strict=True):
             await side.keys.up(side.pd, (side.source, side.sink), wants, *registrar)
@@ -267,24 +314,26 @@ class _Play:
             await self._up(side)
         watchers[:] = [cocotb.start_soon(side.watch()) for side in self.sides]
 
-    # Frames -------------------------------------------------------------------------------------
 
-    async def _accounts(self, before: list[dict[str, int]]) -> None:
-        """What one card has sent, the other has counted or the network has lost."""
-        for number, side in enumerate(self.sides):
-            here = self.wires[1 - number]
-            after = await side.node.counters()
-            since = {name: value - before[number][name] for name, value in after.items()}
-            drops = {n: count for n, count in since.items() if n.startswith("rx_drops") and count}
-            lost = here.outward
-            came = here.stats.tx_frames - lost.gone + lost.duplicated + self.injected[number]
-            counted = since["rx_packets"] + sum(drops.values())
-            assert counted == came, f"{side.node.name}: {came} frames came, {counted} counted"
-            bad = lost.corrupted + (lost.duplicated if lost.corrupted else 0)
-            bad += self.injected[number]
-            assert sum(drops.values()) <= bad, f"{side.node.name}: drops {drops} of {bad} bad ones"
-            if not self.scenario.guest:
-                assert not side.node.host.faults, side.node.host.faults
+async def _accounts(
+    system: System, before: Sequence[dict[str, int]], injected: Sequence[int]
+) -> None:
+    """What one card has sent, the other has counted or the network has lost.
+
+    before: the counters of both cards; injected: frames from strangers to each, since then.
+    """
+    for number, node in enumerate(system.nodes):
+        here = system.testbench.wires[1 - number]
+        after = await node.counters()
+        since = {name: value - before[number][name] for name, value in after.items()}
+        drops = {n: count for n, count in since.items() if n.startswith("rx_drops") and count}
+        lost = here.outward
+        came = here.stats.tx_frames - lost.gone + lost.duplicated + injected[number]
+        counted = since["rx_packets"] + sum(drops.values())
+        assert counted == came, f"{node.name}: {came} frames came, {counted} counted"
+        bad = lost.corrupted + (lost.duplicated if lost.corrupted else 0)
+        bad += injected[number]
+        assert sum(drops.values()) <= bad, f"{node.name}: drops {drops} of {bad} bad ones"
 
 
 def _fresh(*, leaves: bool = False) -> Life:

@@ -67,7 +67,8 @@ class Side:
         for so many ``completions``."""
         self.node.host.set(mmio_latency_ns=0)
         self.pd = await self.node.context.alloc_pd()
-        self.cq = await CQ.create(self.node.context, max(CQ_DEPTH, completions))
+        depth = min(max(CQ_DEPTH, completions), self.node.testbench.config.queue_size)
+        self.cq = await CQ.create(self.node.context, depth)
         self.source = await MR.create(self.pd, size, RIGHTS | Access.MW_BIND, offset=5)
         self.sink = await MR.create(self.pd, size, RIGHTS | Access.MW_BIND, offset=3)
         self.data, self.before = (self._noise(size) for _ in range(2))

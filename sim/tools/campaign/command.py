@@ -57,8 +57,8 @@ def campaign(
     """Play random scenarios between two simulated NICs; exit status 1: one failed.
 
     NAME is the kind of scenarios: mixed (the default), network, lifecycle, errors, peers, guests;
-    operations, services, shared and heavy are no part of mixed. With --impair every scenario has
-    this network in the place of its own.
+    operations, services, shared, heavy and functions are no part of mixed. With --impair every
+    scenario has this network in the place of its own.
     """
     if waves and seed is None:
         raise console.UsageStop("--waves records one scenario: it needs --seed")
