@@ -20,7 +20,7 @@ from distributed import Client, get_worker
 
 from sim.bench import testbench
 from sim.bench.scenario.draw import draw
-from sim.bench.scenario.play import CONFIG
+from sim.bench.scenario.play import card
 from sim.rtl import env
 from sim.rtl.build import Rtl, build_model, model_sources
 from sim.tools.campaign import work
@@ -33,7 +33,13 @@ from tests.sim.parts import Echo
 #: Of the whole campaign ``mixed``: what every run of the test suite plays.
 SAMPLE = range(8)
 #: Of the campaigns that ``mixed`` takes nothing of: a few seeds that hold much.
-OTHERS = {"operations": (17,), "services": (0, 48), "shared": (7,)}
+OTHERS = {
+    "operations": (17,),
+    "services": (0, 48),
+    "shared": (7,),
+    "functions": (0, 1),
+    "heavy": (2, 3),
+}
 
 
 #: A small model, and the tests that it passes.
@@ -42,9 +48,9 @@ ECHO, ECHO_BENCH = Rtl(Echo, {"width": 24}), "tests.sim.bench_echo"
 Opener = Callable[[Path], str]
 
 
-def sources():
-    """The model that other tests of two cards at this width use."""
-    return testbench.sources(config=CONFIG)
+def sources(name: str = "mixed"):
+    """The model of a campaign, which other tests of two such cards use, too."""
+    return testbench.sources(config=card(name))
 
 
 def result(seed: int, **more) -> Result:
@@ -76,7 +82,7 @@ def test_sample_while_a_worker_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_sample_of_another_campaign(name: str) -> None:
     """Each seed passes."""
-    found = simulate(sources().build(), name, OTHERS[name], "1")
+    found = simulate(sources(name).build(), name, OTHERS[name], "1")
     assert [one.seed for one in found] == list(OTHERS[name])
     assert not [one.failure for one in found if not one.passed]
 
