@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import cocotb
 from cocotb.task import Task
-from cocotb.triggers import Event, Timer
+from cocotb.triggers import Event, Lock, Timer
 
 from hdl.abi.enums import Access, QpAttrMask, QpState, WcStatus
 from sim.bench.scenario.keys import RIGHTS
@@ -53,9 +54,18 @@ class Gate:
 
     def __init__(self, count: int):
         self._missing = count
-        self._open = Event()
+        self._open, self._turn = Event(), Lock()
         if not count:
             self._open.set()
+
+    async def in_turn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it, one after the other while the gate is closed: many who wait for the same firmware
+        only look for their answers."""
+        if self._open.is_set():
+            await work
+        else:
+            async with self._turn:
+                await work
 
     async def arrived(self) -> None:
         """One more is here: wait for the others."""
@@ -136,6 +146,21 @@ class Connection:
 
     async def begin(self, qps: tuple[QP, QP] | None) -> None:
         """Connect, with QPs in RESET if ``qps`` are given, and begin to post."""
+        await self.gate.in_turn(self._connect(qps))
+        for side, qp in enumerate(self.qps):
+            self._share(side, qp)
+        self._ready()
+        for posts in self._posts:
+            if not posts.way.late:
+                await posts.receives(self.qps)
+        await self.gate.arrived()
+        self._begun, self.up = now_ns(), True
+        for side, posts in enumerate(self._posts):
+            self._posters[side].append(cocotb.start_soon(posts.sends(self.qps)))
+            if posts.way.late:
+                self._posters[1 - side].append(cocotb.start_soon(posts.late(self.qps)))
+
+    async def _connect(self, qps: tuple[QP, QP] | None) -> None:
         options = _options(self.life.attributes)
         nodes = [side.node for side in self.sides]
         if qps is None:
@@ -150,18 +175,6 @@ class Connection:
             self.qps = qps
             await join(nodes, qps, options)
             self._counted = [await self._counters(side) for side in (0, 1)]
-        for side, qp in enumerate(self.qps):
-            self._share(side, qp)
-        self._ready()
-        for posts in self._posts:
-            if not posts.way.late:
-                await posts.receives(self.qps)
-        await self.gate.arrived()
-        self._begun, self.up = now_ns(), True
-        for side, posts in enumerate(self._posts):
-            self._posters[side].append(cocotb.start_soon(posts.sends(self.qps)))
-            if posts.way.late:
-                self._posters[1 - side].append(cocotb.start_soon(posts.late(self.qps)))
 
     def _share(self, side: int, qp: QP) -> None:
         """This end takes what it receives from the shared queue of its side, if there is one."""
