@@ -21,9 +21,8 @@ from tests.faults import FaultError, Workshop
 
 __all__ = ["SEEDS", "Finding", "print_findings", "put_in", "search"]
 
-#: A fault must be found within so many seeds of the campaign ``mixed``.
+#: A fault must be found within so many seeds of its campaign.
 SEEDS = 200
-NAME = "mixed"
 #: What tells the gateware the number of the fault.
 CHOICE = "tests/fault_choice.sv"
 #: Real time for the model and the seeds, s.
@@ -60,26 +59,35 @@ def search(
     """
     number = next(number for number, one in campaign_faults().items() if one.name == fault.name)
     show(f"{fault.name}: with the fault")
-    status, text, seconds, failed = _run(shop, number, ["--seeds", str(seeds), "--stop"])
+    status, text, seconds, failed = _run(shop, fault, number, ["--seeds", str(seeds), "--stop"])
     if status not in (0, 1) or (status == 1) != bool(failed):
         raise FaultError(f"With the fault {fault.name} no campaign can be run:\n{text[-4000:]}")
     if not failed:
         return Finding(fault, None, "", seconds)
     first = failed[0]
     show(f"{fault.name}: seed {first.seed} without it")
-    status, text, _, _ = _run(shop, 0, ["--first", str(first.seed), "--seeds", "1"])
+    status, text, _, _ = _run(shop, fault, 0, ["--first", str(first.seed), "--seeds", "1"])
     if status:
         raise FaultError(f"Without any fault seed {first.seed} fails:\n{text[-4000:]}")
     return Finding(fault, first.seed, first.failure, seconds)
 
 
 def _run(
-    shop: Workshop, number: int, options: Sequence[str]
+    shop: Workshop, fault: Fault, number: int, options: Sequence[str]
 ) -> tuple[int, str, float, list[Result]]:
-    """Run a campaign with a fault (0: none): status, output, seconds, the seeds that failed."""
+    """Run the campaign of a fault, with the one of that number in the cards (0: none): status,
+    output, seconds, the seeds that failed."""
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "campaign.sqlite"
-        command = [sys.executable, "-m", "sim.tools.cli", "campaign", NAME, f"--db={db}", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "sim.tools.cli",
+            "campaign",
+            fault.campaign,
+            f"--db={db}",
+            *options,
+        ]
         if workers := os.environ.get("ROCINANTE_WORKERS"):
             command.append(f"--workers={workers}")
         status, text, seconds = shop.execute(
@@ -94,12 +102,12 @@ def _run(
 
 def print_findings(findings: Sequence[Finding]) -> None:
     """Print them as a table."""
-    table = Table(title=f"Faults found by the campaign {NAME}", title_justify="left")
-    for column in ("fault", "seed", "by"):
+    table = Table(title="Faults found by campaigns", title_justify="left")
+    for column in ("fault", "campaign", "seed", "by"):
         table.add_column(column, overflow="fold")
     table.add_column("seconds", justify="right")
     for one in findings:
         seed = "[bold red]MISSED" if one.seed is None else str(one.seed)
         failure = one.failure.partition("\n")[0]
-        table.add_row(one.fault.name, seed, Text(failure), f"{one.seconds:.0f}")
+        table.add_row(one.fault.name, one.fault.campaign, seed, Text(failure), f"{one.seconds:.0f}")
     console.out.print(table)

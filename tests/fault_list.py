@@ -15,8 +15,8 @@ __all__ = ["FAULTS", "INTEROP", "Fault", "campaign_faults", "install", "install_
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """One fault: each of ``tests`` must fail with it. ``live``: so must an exchange with the Linux
-    guest (``rocinante faults --interop``). ``campaign``: random scenarios must find it too
-    (``rocinante faults --campaign``).
+    guest (``rocinante faults --interop``). ``campaign``: the random scenarios that must find
+    it too (``rocinante faults --campaign``).
 
     It is told by its meaning: ``force`` names a component, a signal and what becomes of that
     (tests/force.py). What cannot be told so is told by its text: ``old``, which occurs once in
@@ -32,7 +32,7 @@ class Fault:
     because: str = ""
     tests: tuple[str, ...]
     live: bool = False
-    campaign: bool = False
+    campaign: str = ""
 
     @property
     def place(self) -> str:
@@ -1162,7 +1162,7 @@ FAULTS = (
         what="an answer that does not come is waited for without end",
         force=Force("hdl.transport.qp_timers:QpTimers", "over", stuck(0)),
         tests=TIMERS,
-        campaign=True,
+        campaign="mixed",
     ),
     Fault(
         name="timer-too-short",
@@ -1197,14 +1197,14 @@ FAULTS = (
             of(lambda true, see: Mux((true == 1) & ~see("s.ack.recovering"), 0, true)),
         ),
         tests=RECEIVE,
-        campaign=True,
+        campaign="mixed",
     ),
     Fault(
         name="rnr-timer-ignored",
         what="a QP whose peer has no receive WQE goes back at once",
         force=Force("hdl.transport.completer:Completer", "decision.pause", stuck(0)),
         tests=RECEIVE,
-        campaign=True,
+        campaign="mixed",
     ),
     Fault(
         name="second-nak-believed",
@@ -1217,19 +1217,21 @@ FAULTS = (
         what="an ACK for what was acknowledged long ago moves the QP back to there",
         force=Force("hdl.transport.completer:Completer", "entry_now.behind", stuck(0)),
         tests=RECEIVE,
-        campaign=True,
+        campaign="mixed",
     ),
     Fault(
         name="ghost-believed",
         what="an answer to what has not left the card counts",
         force=Force("hdl.transport.completer:Completer", "entry_now.ghost", stuck(0)),
         tests=RECEIVE,
+        campaign="mixed",
     ),
     Fault(
         name="waiting-is-a-time-out",
         what="a QP's wait for its turn on its own card counts as its peer's silence",
         force=Force("hdl.transport.completer:Completer", "entry_now.awaited", stuck(1)),
         tests=RECEIVE,
+        campaign="heavy",
     ),
     Fault(
         name="departure-ends-a-pause",
@@ -1248,20 +1250,21 @@ FAULTS = (
         what="a WQE that was fetched before its QP went back is taken afterwards",
         force=Force("hdl.transport.request_row:RequestRow", "rewinds", stuck(0)),
         tests=("tests/transport/test_resend.py",),
+        campaign="heavy",
     ),
     Fault(
         name="duplicate-executed-twice",
         what="a request that comes a second time is executed a second time",
         force=Force("hdl.transport.responder:Responder", "facts_now.behind", stuck(0)),
         tests=RECEIVE,
-        campaign=True,
+        campaign="mixed",
     ),
     Fault(
         name="resumed-at-the-beginning",
         what="a QP goes back to the first byte of a message, not to that of its packet",
         force=Force("hdl.transport.request_row:RequestRow", "origin.offset", stuck(0)),
         tests=SEND,
-        campaign=True,
+        campaign="mixed",
     ),
     Fault(
         name="ended-wqe-sent-again",

@@ -208,7 +208,7 @@ def markdown() -> str:
     lines = ["| fault | what is wrong | where | tests that fail |", "|---|---|---|---|"]
     for one in FAULTS:
         tests = [f"`{test}`" for test in one.tests]
-        tests += ["`--interop`"] * one.live + ["`--campaign`"] * one.campaign
+        tests += ["`--interop`"] * one.live + ["`--campaign`"] * bool(one.campaign)
         lines.append(f"| `{one.name}` | {one.what} | `{one.where}` | {', '.join(tests)} |")
     return "\n".join(lines) + "\n"
 
