@@ -1628,6 +1628,12 @@ FAULTS = (
         tests=UNANSWERED,
     ),
     Fault(
+        name="failed-datagram-forgotten",
+        what="packets behind one that was not read whole end its WQE a second time",
+        force=Force("hdl.transport.request_checks:RequestChecks", "void", stuck(0)),
+        tests=UNANSWERED,
+    ),
+    Fault(
         name="sent-wqe-forgotten",
         what="nobody looks at a WQE that nothing answers when it has been sent",
         force=Force("hdl.transport.outstanding:OutstandingTable", "now.ends", stuck(0)),

@@ -57,7 +57,9 @@ class RequestChecks(wiring.Component):
     stops the QP of a packet that is ``refused``.
     The payload is read behind the check. So a WQE that nothing answers is finished only when egress
     says that its last packet is on its way: packets leave in the order of their checks. One of
-    them that goes out ``spoiled``, as its payload could not be read, ends the WQE in error.
+    them that goes out ``spoiled``, as its payload could not be read, ends the WQE in error. A bit
+    for each QP says so to the packets behind it, until the QP's next WQE begins: WQEs of several
+    QPs may fail at once, and none of them may end that of another one.
 
     Members: ``i`` one for each job, and lines without one; ``large``: the packet that would be next
     may be large (``RequestPackets`` says), ``room``: it may be handed over (a place is kept for one
