@@ -425,6 +425,25 @@ def test_a_connect_that_is_refused_leaves_nothing():
     run(main())
 
 
+def test_a_request_names_its_function():
+    """Each function has objects of its own; a function that the card does not have is refused."""
+
+    async def main():
+        c, other = await Client.open(), await Client.open()
+        c.session.functions.append(other.session)
+        assert (await c("create_qp"))["qp"] == (await c("create_qp", function=1))["qp"] == 0
+        assert len(c.device.qps) == len(other.device.qps) == 1
+        await c.fails(errno.EINVAL, "There is no mr 0", "dereg_mr", mr=0)
+        assert (await c("reg_mr", length=9, function=1))["mr"] == 0
+        await c.fails(errno.EINVAL, "There is no mr 0", "dereg_mr", mr=0)
+        assert await c("dereg_mr", mr=0, function=1) == {}
+        await c.fails(errno.EINVAL, "There is no function 2", "info", function=2)
+        await c.fails(errno.EINVAL, "function must be", "info", function=4)
+        assert not c.session.over and await c("quit", function=1) == {} and c.session.over
+
+    run(main())
+
+
 def test_without_an_address_of_that_kind():
     async def main():
         c = await Client.open()

@@ -37,8 +37,9 @@ class FakeLab:
     made = 0
     boot_seconds = 1.0
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *how: Any) -> None:
         type(self).made += 1
+        self.functions = how[-1] if how else 1
         self.parties = (SimpleNamespace(mac=MAC), SimpleNamespace(mac=MAC))
         self.relay = self
         self.until = 0.0
@@ -143,9 +144,23 @@ def test_a_scenario_that_takes_too_long(interop: Any) -> None:
 
 def test_a_long_scenario_has_longer(tmp_path: Path) -> None:
     made = FakeLab()
-    playing = runs.Runs(lambda: made, tmp_path, 64, limit=1)
+    playing = runs.Runs(lambda _: made, tmp_path, 64, limit=1)
     playing.play([Scenario("x", "", stuck, long=True)], lambda text: None)
     assert playing.rows[0].verdict == "failed: The endpoint does not answer"
+
+
+def test_a_scenario_of_two_functions_has_a_card_of_its_own(tmp_path: Path) -> None:
+    made: list[FakeLab] = []
+
+    def make(functions: int) -> FakeLab:
+        made.append(FakeLab(functions))
+        return made[-1]
+
+    playing = runs.Runs(make, tmp_path, 64, limit=1)
+    chosen = [Scenario(f"{n}", "", good, functions=n) for n in (1, 1, 2, 2, 1)]
+    playing.play(chosen, lambda text: None)
+    assert [one.verdict for one in playing.rows] == ["passed"] * 5
+    assert [one.functions for one in made] == [1, 2, 1] and all(one.closed for one in made)
 
 
 def test_ctrl_c(interop: Any) -> None:

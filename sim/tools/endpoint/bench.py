@@ -1,7 +1,8 @@
 """The endpoint inside the simulation: ``sim.tools.endpoint.command`` starts it and talks with it.
 
 Its settings (``sim.tools.endpoint.control``) are ``width``, ``mac``, ``addresses``, ``wire``
-(path), ``pcap`` (path or null), ``impair`` (what becomes of frames, both ways), ``timer_scale``.
+(path), ``pcap`` (path or null), ``impair`` (what becomes of frames, both ways), ``timer_scale``,
+``function_addresses`` (those of further guest functions).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Endpoint:
     def __init__(self, spec: dict[str, Any], lines: Lines, wire: Peer):
         self._spec, self._lines, self._peer = spec, lines, wire
         mac = mac_bytes(spec["mac"])
-        self._neighbours = Neighbours(mac, spec["addresses"])
+        self._neighbours = Neighbours(mac, [*spec["addresses"], *spec["function_addresses"]])
         self._task: Any = None
         self._finished, self._turn = Event(), Event()
         #: When a request that waits wants to look again; None: none waits.
@@ -72,7 +73,8 @@ class Endpoint:
 
     async def start(self, dut: Any) -> None:
         """Bring the card up."""
-        config = NicConfig(width=self._spec["width"])
+        others = self._spec["function_addresses"]
+        config = NicConfig(width=self._spec["width"], functions=1 + len(others))
         testbench = Testbench(dut, config=config, memory=MEMORY, jump="rest", cards=1)
         await testbench.start()
         self._testbench = testbench
@@ -86,6 +88,14 @@ class Endpoint:
         self.impair(Impairments.parse(self._spec["impair"]))
         self._node.rest_firmware(True)
         self._session = Session(self._node.context, self, mac=self._mac, addresses=addresses)
+        beside = self._node
+        for address in others:
+            beside = Node(testbench, 0, address=address, mac=self._mac, beside=beside)
+            self._node.rest_firmware(False)
+            await beside.start()
+            self._node.rest_firmware(True)
+            more = Session(beside.context, self, mac=self._mac, addresses=[address])
+            self._session.functions.append(more)
 
     async def run(self) -> None:
         """Serve until the client has quit or gone."""

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["EndpointClient", "EndpointError", "EndpointGone"]
+__all__ = ["EndpointClient", "EndpointError", "EndpointGone", "OtherFunction"]
 
 PROGRAM = Path(__file__).resolve().parents[3] / "rocinante"
 
@@ -150,3 +150,22 @@ class EndpointClient:
 
     def _last_words(self, what: str) -> str:
         return "\n".join([f"The endpoint {what}. It said:", *self.messages[-30:]])
+
+
+class OtherFunction:
+    """Another guest function of an endpoint's card (``--function-ip``): function ``number``."""
+
+    def __init__(self, endpoint: EndpointClient, number: int):
+        self._endpoint, self._number = endpoint, number
+
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """One request; its reply. Raises EndpointError, EndpointGone."""
+        return self._endpoint.call(op, **fields, function=self._number)
+
+    def write(self, mr: int, data: bytes, offset: int = 0) -> None:
+        """Put bytes into a region."""
+        self.call("write_mem", mr=mr, offset=offset, data=data.hex())
+
+    def read(self, mr: int, length: int, offset: int = 0) -> bytes:
+        """Bytes of a region."""
+        return bytes.fromhex(self.call("read_mem", mr=mr, offset=offset, length=length)["data"])

@@ -21,6 +21,15 @@ __all__ = ["endpoint"]
 @options.listen_option
 @options.mac_option
 @options.ip_option
+@click.option(
+    "--function-ip",
+    "function_addresses",
+    metavar="ADDRESS",
+    multiple=True,
+    callback=options.host_addresses,
+    help="Of a further guest function of the card (up to three; again for each). Requests name it "
+    "by their field function.",
+)
 @console.width_option
 @click.option(
     "--pcap",
@@ -36,6 +45,7 @@ def endpoint(
     wire: str,
     listen: bool,
     addresses: list[str],
+    function_addresses: list[str],
     width: int,
     pcap: Path | None,
     waves: bool,
@@ -54,7 +64,7 @@ def endpoint(
         if waves:
             env.require_waves()
             outputs.require_file(kept)
-        config = NicConfig(width=width)
+        config = NicConfig(width=width, functions=1 + len(function_addresses))
         if len(addresses) > config.gids:
             raise ValueError(f"--ip: {len(addresses)} addresses, the NIC has {config.gids} GIDs")
     with contextlib.ExitStack() as stack:
@@ -69,6 +79,7 @@ def endpoint(
             spec = {
                 "width": width,
                 "addresses": addresses,
+                "function_addresses": function_addresses,
                 "wire": wire,
                 "pcap": None if pcap is None else str(pcap.resolve()),
                 **chosen,  # mac, impair, timer_scale

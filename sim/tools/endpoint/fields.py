@@ -174,6 +174,8 @@ def _impairments(value: Any) -> Impairments:
     return Impairments.parse(value)
 
 
+#: Of each request: the guest function of the card that it is for.
+_FUNCTION = {"function": Field(_bits(2), 0)}
 _HANDLE = Field(_bits(32))
 _DATA = Field(_integer(0, MOST_DATA))
 _QPN, _PSN, _WORD, _ADDR = (Field(_bits(bits)) for bits in (QPN_BITS, PSN_BITS, 32, 64))
@@ -311,7 +313,7 @@ def parse(line: bytes) -> tuple[str, SimpleNamespace]:
             f"op must be one of {', '.join(REQUESTS)}, not {_shown(op)}", errno.EOPNOTSUPP
         )
     try:
-        return op, _take(REQUESTS[op], values)
+        return op, _take({**REQUESTS[op], **_FUNCTION}, values)
     except ValueError as error:
         raise BadRequest(f"{op}: {error}") from None
 

@@ -9,7 +9,7 @@ import click
 
 from sim.tools.endpoint.fields import card_mac
 
-__all__ = ["ip_option", "listen_option", "mac_option", "wire_option"]
+__all__ = ["host_addresses", "ip_option", "listen_option", "mac_option", "wire_option"]
 
 
 def _mac(_context: Any, _option: Any, value: str) -> str:
@@ -19,7 +19,8 @@ def _mac(_context: Any, _option: Any, value: str) -> str:
         raise click.BadParameter(str(error)) from None
 
 
-def _addresses(_context: Any, _option: Any, values: tuple[str, ...]) -> list[str]:
+def host_addresses(_context: Any, _option: Any, values: tuple[str, ...]) -> list[str]:
+    """Addresses of hosts, as an option of click gives them."""
     found = []
     for value in values:
         try:
@@ -59,7 +60,7 @@ ip_option = click.option(
     multiple=True,
     default=["10.0.0.1"],
     show_default=True,
-    callback=_addresses,
+    callback=host_addresses,
     metavar="ADDRESS",
     help="IPv4 or IPv6 address; several become GID 0, 1, ...",
 )

@@ -119,29 +119,36 @@ class Session:
         self._completions = Completions(context)
         self._connections = Connections(context, world, self._qp)
         self.over = False
+        #: The sessions of the card's functions, by number; this one is that of function 0.
+        self.functions: list[Session] = [self]
 
     @property
     def waits_for_peers(self) -> bool:
         """Whether the connection manager has a message that no peer has answered."""
-        return self._connections.wait_for_peers
+        return any(one._connections.wait_for_peers for one in self.functions)
 
     async def waits_for_answers(self) -> bool:
         """Whether a queue pair has send requests that have not completed.
 
         Takes completions from the device, so not while a request is served, except in a wait.
         """
-        await self._completions.collect()
-        return any(qp.sq.outstanding for qp, *_ in self._qps.values())
+        for one in self.functions:
+            await one._completions.collect()
+        return any(qp.sq.outstanding for one in self.functions for qp, *_ in one._qps.values())
 
     async def handle(self, line: bytes) -> bytes:
         """The reply to one line, with its newline; failures are replies too."""
         try:
             op, fields = parse(line)
             self.acted = op not in _PASSIVE
+            if fields.function >= len(self.functions):
+                raise BadRequest(f"There is no function {fields.function}")
+            function = self.functions[fields.function]
             if op.startswith(_CM):
-                reply: Reply = await self._connection(op.removeprefix(_CM), fields)
+                reply: Reply = await function._connection(op.removeprefix(_CM), fields)
             else:
-                reply = await getattr(self, f"_{op}")(fields)
+                reply = await getattr(function, f"_{op}")(fields)
+            self.over |= function.over
         except RdmaError as error:
             reason = self._world.refusal() if isinstance(error, CommandError) else ""
             return failure(error.errno, f"{error.strerror}{reason and ': '}{reason}")

@@ -91,10 +91,10 @@ def interop(
     _end(runs, count)
 
 
-def _lab(image: Any, width: int, timer_scale: float) -> Any:
+def _lab(image: Any, width: int, timer_scale: float, functions: int) -> Any:
     from sim.tools.interop.lab import Lab
 
-    return Lab(image, width, timer_scale)
+    return Lab(image, width, timer_scale, functions)
 
 
 def _end(runs: Runs, count: Mapping[Outcome, int]) -> None:

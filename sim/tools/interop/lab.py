@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from sim.tools.endpoint import peer
-from sim.tools.endpoint.client import EndpointClient
+from sim.tools.endpoint.client import EndpointClient, OtherFunction
 from sim.tools.interop.client import AgentError, GuestClient, ProtocolError
 from sim.tools.interop.guest import BOOT_SECONDS, Guest, GuestError
 from sim.tools.interop.image import GuestImage
@@ -24,6 +24,8 @@ __all__ = ["Lab"]
 
 _NIC_MAC, _GUEST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 _NIC_ADDRESSES = ("10.0.0.1", "fd00::1")
+#: Of further functions of the card.
+_FUNCTION_ADDRESSES = ("10.0.0.3", "10.0.0.4", "10.0.0.5")
 _GUEST_ADDRESSES = ("10.0.0.2/24", "fd00::2/64")
 #: Wall-clock time for an answer of the endpoint, its start included, seconds.
 _ENDPOINT_SECONDS = 60.0
@@ -37,13 +39,17 @@ class Lab:
     """``parties`` are NIC and guest, in this order; ``relay`` records what passes between them.
 
     The guest starts while the endpoint does. ``boot_seconds``: until its agent answered. Raises
-    GuestError, with the console's last lines, when the guest does not come up.
+    GuestError, with the console's last lines, when the guest does not come up. ``functions``: of
+    the card; the others are ``beside`` the first one.
     """
 
-    def __init__(self, image: GuestImage, width: int, timer_scale: float = 1.0) -> None:
+    def __init__(
+        self, image: GuestImage, width: int, timer_scale: float = 1.0, functions: int = 1
+    ) -> None:
+        self.functions = functions
         self._stack = contextlib.ExitStack()
         self._until = math.inf
-        began = time.monotonic()
+        began, others = time.monotonic(), _FUNCTION_ADDRESSES[: functions - 1]
         try:
             folder = Path(
                 self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rocinante"))
@@ -60,6 +66,7 @@ class Lab:
                     *("--wire", f"unix:{path}", "--width", str(width), "--mac", _NIC_MAC),
                     *("--timer-scale", str(timer_scale)),
                     *(word for address in _NIC_ADDRESSES for word in ("--ip", address)),
+                    *(word for address in others for word in ("--function-ip", address)),
                     program=(sys.executable, "-P", "-m", "sim.tools.cli"),
                     timeout=_ENDPOINT_SECONDS,
                 )
@@ -67,6 +74,10 @@ class Lab:
             guest = self._first_answer()
             self.boot_seconds = time.monotonic() - began
             nic = Party("NIC", self._endpoint)
+            nic.beside = [
+                Party(f"NIC's function {number}", OtherFunction(self._endpoint, number))
+                for number in range(1, functions)
+            ]
             wire, _ = listener.accept()
             self._stack.callback(wire.close)
             self.relay = Relay(wire, self._guest.wire)
@@ -104,15 +115,19 @@ class Lab:
     def network(self, what: str) -> Iterator[None]:
         """Let the network do that to frames meanwhile (as ``--impair`` has it), with time-outs."""
         self._endpoint.call("impair", what=what)
-        for party in self.parties:
+        for party in (*self.parties, *self.parties[0].beside):
             party.timeout = TIMEOUT if what else 0
         yield
         with contextlib.suppress(OSError, RuntimeError):  # what has failed is not used again
             self._endpoint.call("impair", what="")
 
     def nic_counters(self) -> dict[str, int]:
-        """Those of the card and its wire."""
+        """Those of the card's functions, added up, and of its wire."""
         found: dict[str, int] = self._endpoint.call("counters")["counters"]
+        for party in self.parties[0].beside:
+            for name, value in party.client.call("counters")["counters"].items():
+                if not name.startswith("wire_"):
+                    found[name] += value
         return found
 
     def report(self) -> str:

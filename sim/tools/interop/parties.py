@@ -36,10 +36,11 @@ class Party:
     tells_state: it can be asked for a queue pair's state (``query_qp``). linux: keys that can be
     invalidated are those of its memory windows (``alloc_mw``); user programs are not told of a key
     that the peer has ended; each receive has the flag GRH. ``timeout``: the code of its queue
-    pairs' time-out, 0: they wait for ever.
+    pairs' time-out, 0: they wait for ever. ``beside``: the other functions of its card.
     """
 
     timeout = 0
+    beside: Sequence[Party] = ()
 
     def __init__(
         self,

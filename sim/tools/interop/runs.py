@@ -58,14 +58,17 @@ class Row:
 
 
 class Runs:
-    """Runs scenarios on labs that ``make_lab`` brings up; one that does not pass ends its lab.
+    """Runs scenarios on labs that ``make_lab`` brings up, with so many functions of the card; one
+    that does not pass ends its lab.
 
     ``limit``: seconds that a scenario may take, a long one six times as many. ``rows`` has a row
     for each scenario when ``play`` has returned, and ``boot_seconds`` what the first guest took.
     ``trouble``: what kept a lab from coming up. ``interrupted``: by Ctrl-C.
     """
 
-    def __init__(self, make_lab: Callable[[], Any], folder: Path, width: int, limit: float) -> None:
+    def __init__(
+        self, make_lab: Callable[[int], Any], folder: Path, width: int, limit: float
+    ) -> None:
         self._make_lab, self._folder, self._width, self._limit = make_lab, folder, width, limit
         self._lab: Any = None
         self.rows: list[Row] = []
@@ -80,7 +83,7 @@ class Runs:
             for scenario in chosen:
                 if time.monotonic() - began > TIME_LIMIT:
                     self._leave_out(scenario, f"{TIME_LIMIT:.0f} s have passed")
-                elif self._bring_up(say):
+                elif self._bring_up(scenario.functions, say):
                     say(scenario.name)
                     self._one(scenario)
                 else:
@@ -96,13 +99,14 @@ class Runs:
     def _leave_out(self, scenario: Scenario, why: str) -> None:
         self.rows.append(Row(scenario.name, Outcome.NOT_RUN, error=why))
 
-    def _bring_up(self, say: Callable[[str], None]) -> bool:
-        """Whether a lab is up."""
-        if self._lab is not None:
+    def _bring_up(self, functions: int, say: Callable[[str], None]) -> bool:
+        """Whether a lab is up whose card has so many functions."""
+        if self._lab is not None and self._lab.functions == functions:
             return True
+        self._end_lab()
         say("starting guest and NIC")
         try:
-            self._lab = self._make_lab()
+            self._lab = self._make_lab(functions)
         except (RuntimeError, OSError) as error:
             self.trouble = error
             return False

@@ -34,7 +34,8 @@ NETWORKS = {
     "reorder": "reorder=6,overtaken=4%,seed=3",
     "bad-network": "loss=1%,duplicate=2%,reorder=4,overtaken=2%,jitter_us=3,seed=4",
 }
-
+#: The same where two functions of the card have a live peer each.
+_FIVE = "loss=5%,seed=5"
 
 #: Atomics of one exchange from each side.
 _ATOMICS = 20
@@ -49,7 +50,8 @@ class Scenario:
     """``name`` for the command line, ``what`` for its list.
 
     network: what becomes of frames, both ways, as ``--impair`` has it. long: it is run only when it
-    is asked for. resends: Linux may send a request again although nothing is lost.
+    is asked for. resends: Linux may send a request again although nothing is lost. functions: of
+    the card.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Scenario:
     network: str = ""
     long: bool = False
     resends: bool = False
+    functions: int = 1
 
 
 def sizes(mtu: int, ipv6: bool) -> tuple[int, ...]:
@@ -152,15 +155,21 @@ def _refusals(parties: Parties, tally: Tally, *, refusal: Refusal) -> None:
 
 
 def _bad_network(parties: Parties, tally: Tally, *, rounds: int) -> None:
-    """All operations mixed, both ways at once on two connections, on a network that misbehaves."""
+    """All operations mixed, both ways at once on two connections, on a network that misbehaves.
+
+    The functions of the card, if it has several, have the connections in turn.
+    """
     rng = random.Random(rounds)
+    nic, guest = parties
+    functions = [nic, *nic.beside]
     for number in range(rounds):
         connections = [
             # One PSN space passes its end inside the messages.
-            Connection.open(parties, ConnectionOptions(mtu=mtu, psns=psns))
-            for mtu, psns in (
-                (1024, (0x123456, 0x654321)),
-                (256, (0xFFFFF0, 0xFFFFE0)),
+            Connection.open(
+                (functions[i % len(functions)], guest), ConnectionOptions(mtu=mtu, psns=psns)
+            )
+            for i, (mtu, psns) in enumerate(
+                ((1024, (0x123456, 0x654321)), (256, (0xFFFFF0, 0xFFFFE0)))
             )
         ]
         messages = [
@@ -206,6 +215,10 @@ def _all() -> Iterator[Scenario]:
         yield Scenario(name, what, run, network)
         run = partial(_bad_network, rounds=_ROUNDS)
         yield Scenario(f"{name}-long", f"{what}, {_ROUNDS} times", run, network, long=True)
+    what = f"the same on a queue pair of each of two functions of the card, with {_FIVE}"
+    for name, rounds in (("two-functions", 2), ("two-functions-long", _ROUNDS)):
+        run = partial(_bad_network, rounds=rounds)
+        yield Scenario(name, f"{what}, {rounds} times", run, _FIVE, long=rounds > 2, functions=2)
     for refusal in REFUSALS:
         yield Scenario(refusal.name, refusal.what, partial(_refusals, refusal=refusal))
 
