@@ -94,7 +94,7 @@ def interrupted(parties: Any, tally: Any) -> None:
 def interop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command on these scenarios; exit status, facts, standard error."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "_prepare", lambda width: SimpleNamespace(packages=()))
+    monkeypatch.setattr(command, "_prepare", lambda *_: SimpleNamespace(packages=()))
     monkeypatch.setattr(command, "_lab", FakeLab)
     monkeypatch.setattr(FakeLab, "made", 0)
 

@@ -73,7 +73,7 @@ def interop(
     with console.stops():
         outputs.require_folder(pcap_dir, [f"{scenario.name}.pcap" for scenario in chosen])
     pcap_dir.mkdir(parents=True, exist_ok=True)
-    image = _prepare(width)
+    image = _prepare(width, sorted({scenario.functions for scenario in chosen}))
     runs = Runs(partial(_lab, image, width, how["timer_scale"]), pcap_dir, width, how["limit"])
     began = time.monotonic()
     with console.progress(f"Interoperability at {width} bits") as say:
@@ -127,8 +127,8 @@ def _choose(names: tuple[str, ...]) -> list[Scenario]:
     ]
 
 
-def _prepare(width: int) -> Any:
-    """Build what is missing: model and guest."""
+def _prepare(width: int, functions: Sequence[int]) -> Any:
+    """Build what is missing: guest, and models of cards with so many functions."""
     from hdl.config import NicConfig
     from sim.bench import testbench
     from sim.tools.interop import guest, image
@@ -140,7 +140,8 @@ def _prepare(width: int) -> Any:
             made = image.build()
         try:
             with console.progress(f"Building the NIC at {width} bits"):
-                testbench.build(config=NicConfig(width=width))
+                for count in functions:
+                    testbench.build(config=NicConfig(width=width, functions=count))
         except env.BuildError as error:
             raise click.ClickException(str(error)) from None
     return made
