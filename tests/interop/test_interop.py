@@ -166,7 +166,7 @@ def test_guest_that_does_not_boot_shows_its_console(
     monkeypatch.setattr(lab, "EndpointClient", lambda *_, **__: contextlib.nullcontext())
     kernel = tmp_path / "vmlinux"
     kernel.write_bytes(b"no kernel")
-    monkeypatch.setattr(command, "_prepare", lambda width: GuestImage(kernel, kernel, ()))
+    monkeypatch.setattr(command, "_prepare", lambda *_: GuestImage(kernel, kernel, ()))
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(command.interop, ["psn-wrap"])
     assert done.exit_code == 2
