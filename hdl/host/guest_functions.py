@@ -25,12 +25,13 @@ FLR_ANSWERS = ("flr_clean", "flr_over", "fenced")
 
 
 class Turns:
-    """Whose turn it is among several askers: it stays with one who asks."""
+    """Whose turn it is among several askers: it stays with one who asks, and rests with the last
+    one while nobody does, so that an idle card does not change."""
 
     def __init__(self, m: Module, asks: list, name: str):
         self.now = Signal(range(len(asks)), name=name)
         if len(asks) > 1:
-            with m.If(~Array(asks)[self.now]):
+            with m.If(Cat(asks).any() & ~Array(asks)[self.now]):
                 m.d.sync += self.now.eq(self.now + 1)
                 with m.If(self.now == len(asks) - 1):
                     m.d.sync += self.now.eq(0)
