@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .contract import checked, require
+from .contract import require
 from .ram import Ram
 
 __all__ = ["FreeList"]
@@ -65,7 +65,7 @@ class FreeList(wiring.Component):
             m.d.sync += [count.eq(self._entries), self.ready.eq(tail == self._entries - 1)]
         with m.Elif(self.give | self.take):  # which come late
             m.d.sync += count.eq(Mux(self.take, fewer, more))
-        if checked(platform):
+        if platform is None:  # in models of cards this memory would cost too much time
             self._contract(m, platform, tail)
         return m
 
