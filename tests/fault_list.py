@@ -1231,7 +1231,6 @@ FAULTS = (
         what="a QP's wait for its turn on its own card counts as its peer's silence",
         force=Force("hdl.transport.completer:Completer", "entry_now.awaited", stuck(1)),
         tests=RECEIVE,
-        campaign="heavy",
     ),
     Fault(
         name="departure-ends-a-pause",
