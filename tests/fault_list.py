@@ -1224,7 +1224,6 @@ FAULTS = (
         what="an answer to what has not left the card counts",
         force=Force("hdl.transport.completer:Completer", "entry_now.ghost", stuck(0)),
         tests=RECEIVE,
-        campaign="mixed",
     ),
     Fault(
         name="waiting-is-a-time-out",
