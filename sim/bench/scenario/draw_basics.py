@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -270,14 +270,17 @@ class Draw:
         for _ in range(rng.randrange(3, 40)):
             pair = rng.randrange(len(scenario.pairs))
             kinds = strangers.HARMLESS + (strangers.HARMFUL if pair == victim else ())
-            found.append(
-                Stranger(
-                    at=rng.randrange(0, 40_000),
-                    side=rng.randrange(2),
-                    kind=rng.choice(kinds),
-                    pair=pair,
-                    seed=rng.randrange(1 << 31),
-                )
-            )
+            found.append(self._stranger(pair, kinds, 40_000))
         found.sort(key=lambda one: one.at)
         return replace(scenario, strangers=tuple(found), victim=victim)
+
+    def _stranger(self, pair: int, kinds: Sequence[str], until: int) -> Stranger:
+        """A hostile frame of one of ``kinds`` to an end of ``pair``, before ``until`` ns."""
+        rng = self._rng
+        return Stranger(
+            at=rng.randrange(0, until),
+            side=rng.randrange(2),
+            kind=rng.choice(kinds),
+            pair=pair,
+            seed=rng.randrange(1 << 31),
+        )

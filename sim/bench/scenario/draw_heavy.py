@@ -22,7 +22,6 @@ from sim.bench.scenario.plan import (
     Life,
     Message,
     Scenario,
-    Stranger,
     Way,
     reads,
 )
@@ -179,17 +178,9 @@ class Heavy(Draw):
         found = []
         for _ in range(rng.randrange(50, 400)):
             pair = rng.randrange(len(scenario.pairs))
-            kinds = strangers.HARMLESS
+            kinds = strangers.FUTURE if self._chance(0.6) else strangers.HARMLESS
             if victim is not None and self._chance(0.3):
                 pair, kinds = victim, strangers.HARMFUL
-            found.append(
-                Stranger(
-                    at=rng.randrange(0, 300_000),
-                    side=rng.randrange(2),
-                    kind=rng.choice(kinds),
-                    pair=pair,
-                    seed=rng.randrange(1 << 31),
-                )
-            )
+            found.append(self._stranger(pair, kinds, 300_000))
         found.sort(key=lambda one: one.at)
         return replace(scenario, strangers=tuple(found), victim=victim)

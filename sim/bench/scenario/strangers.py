@@ -14,7 +14,7 @@ from typing import Any
 from hdl.wire.opcodes import Operation
 from sim.wire.packets import build
 
-__all__ = ["HARMFUL", "HARMLESS", "Target", "frame"]
+__all__ = ["FUTURE", "HARMFUL", "HARMLESS", "Target", "frame"]
 
 #: Requests with a payload and no further header, with RETH, and READ responses with and without
 #: AETH, by the low bits of their opcodes.
@@ -151,6 +151,8 @@ _HARMFUL: dict[str, Maker] = {
 }
 HARMLESS = tuple(_HARMLESS)
 HARMFUL = tuple(_HARMFUL)
+#: Of the harmless ones: answers to what was never sent.
+FUTURE = tuple(kind for kind in _HARMLESS if kind.endswith("from the future"))
 
 
 def frame(kind: str, target: Target, seed: int) -> bytes:
