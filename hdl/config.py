@@ -4,7 +4,15 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
 
-__all__ = ["SWITCHES", "TRACE_BYTES", "VERSION", "CardFeature", "NicConfig"]
+__all__ = [
+    "CQ_BITS",
+    "QP_BITS",
+    "SWITCHES",
+    "TRACE_BYTES",
+    "VERSION",
+    "CardFeature",
+    "NicConfig",
+]
 
 #: Version of the gateware and of all that comes with it: the package, the firmware.
 VERSION = "0.1.0"
@@ -78,6 +86,9 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "trace_frames": (0, 4096, True),
     "commit": (0, (1 << 32) - 1, False),
 }
+
+#: Bits of the card's number of a QP and of a CQ, on the largest card.
+QP_BITS, CQ_BITS = ((LIMITS[name][1] - 1).bit_length() for name in ("qps", "cqs"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.config import QP_BITS
 from hdl.ports.jobs import Activation
 
 from .contract import require
@@ -22,7 +23,7 @@ def activation_layout(data_width: int):
     """Payload of a list's streams: ``Activation``, or that and ``data``."""
     if not data_width:
         return Activation
-    return data.StructLayout({"qp": 14, "flags": FLAGS, "data": data_width})
+    return data.StructLayout({"qp": QP_BITS, "flags": FLAGS, "data": data_width})
 
 
 class ActivationList(wiring.Component):

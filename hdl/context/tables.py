@@ -6,14 +6,15 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.contract import keeps_offers
 from hdl.common.count import BYTES
-from hdl.config import NicConfig
+from hdl.config import QP_BITS, NicConfig
 from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
-from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, QpTables
+from hdl.ports.boxes import QP_TABLES, FunctionStatus, MemoryTables, QpTables
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
+from hdl.ports.numbers import CqNumber
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, kept_bits
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
@@ -74,7 +75,7 @@ class Tables(wiring.Component):
                 "groups": Out(data.ArrayLayout(GroupAddress, config.groups)),
                 "group_rows": In(TableRead(8, GroupRow)),
                 "any_group": Out(1),
-                "cq_rows": Out(TableProgram(14, CqRow)),
+                "cq_rows": Out(TableProgram(CqNumber, CqRow)),
                 "used_indices": Out(TableProgram(16, 16)),
                 "queue_rows": Out(TableProgram(16, QueueRow)),
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
@@ -190,7 +191,7 @@ class Tables(wiring.Component):
                 connect(m, flipped(getattr(self.qps, f"{name}_write")), made.write)
             programs[name] = made.program
         # The firmware writes the responder's row and its speculative copy as one.
-        both = self._room(m, "qp_rx_both", ProgramMirror(row=QpRx, index_width=QP_INDEX))
+        both = self._room(m, "qp_rx_both", ProgramMirror(row=QpRx, index_width=QP_BITS))
         connect(m, both.first, programs["qp_rx"])
         connect(m, both.second, programs.pop("qp_rx_ahead"))
         programs["qp_rx"] = both.program

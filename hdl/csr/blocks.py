@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hdl.abi.virtio_rdma import EVENT, TYPE_FEATURES
-from hdl.config import VERSION, NicConfig
+from hdl.config import CQ_BITS, QP_BITS, VERSION, NicConfig
 
 from .counter_names import (
     COUNTER_TEXTS,
@@ -83,14 +83,14 @@ class TableInfo:
 
 
 TABLES: dict[str, TableInfo] = {
-    "qp_cfg": TableInfo(1, 14, lambda c: c.qps, "what MODIFY_QP decides", "QpCfg"),
-    "qp_fetch": TableInfo(2, 14, lambda c: c.qps, "send queue fetch position", "QpFetch"),
-    "qp_tx": TableInfo(3, 14, lambda c: c.qps, "next packet to send", "QpTx"),
-    "qp_ack": TableInfo(4, 14, lambda c: c.qps, "oldest unacknowledged packet", "QpAck"),
-    "qp_rx": TableInfo(5, 14, lambda c: c.qps, "expected packet", "QpRx"),
-    "qp_reply": TableInfo(6, 14, lambda c: c.qps, "READ being answered", "QpReply"),
+    "qp_cfg": TableInfo(1, QP_BITS, lambda c: c.qps, "what MODIFY_QP decides", "QpCfg"),
+    "qp_fetch": TableInfo(2, QP_BITS, lambda c: c.qps, "send queue fetch position", "QpFetch"),
+    "qp_tx": TableInfo(3, QP_BITS, lambda c: c.qps, "next packet to send", "QpTx"),
+    "qp_ack": TableInfo(4, QP_BITS, lambda c: c.qps, "oldest unacknowledged packet", "QpAck"),
+    "qp_rx": TableInfo(5, QP_BITS, lambda c: c.qps, "expected packet", "QpRx"),
+    "qp_reply": TableInfo(6, QP_BITS, lambda c: c.qps, "READ being answered", "QpReply"),
     "mr": TableInfo(7, 16, lambda c: c.mrs, "memory regions", "MrRow"),
-    "cq": TableInfo(8, 14, lambda c: c.cqs, "completion queues", "CqRow"),
+    "cq": TableInfo(8, CQ_BITS, lambda c: c.cqs, "completion queues", "CqRow"),
     "used": TableInfo(9, 16, lambda c: c.queues, "used index of each virtqueue", bits=16),
     "queue": TableInfo(
         10,
@@ -111,13 +111,15 @@ TABLES: dict[str, TableInfo] = {
         13, 8, lambda c: c.functions if c.ud else 0, "P_Keys of each function", "PkeyRow"
     ),
     "group": TableInfo(
-        14,
+        QP_BITS,
         8,
         lambda c: c.groups if c.multicast else 0,
         "multicast groups and their members",
         "GroupRow",
     ),
-    "qp_sent": TableInfo(15, 14, lambda c: c.qps, "requests that have left the card", "QpSent"),
+    "qp_sent": TableInfo(
+        15, QP_BITS, lambda c: c.qps, "requests that have left the card", "QpSent"
+    ),
 }
 
 #: Name of the block -> page of the address space.
@@ -285,7 +287,7 @@ def mailbox(config: NicConfig) -> Block:
 
 def command(config: NicConfig) -> Block:
     """Commands of the firmware to the rooms; `busy` says which are not taken or done yet."""
-    qp = rw("qp", 14, "pair index")
+    qp = rw("qp", QP_BITS, "pair index")
     flags = rw("flags", 4, "meaning as in Activation")
     busy = (
         "arm_cq",
@@ -311,7 +313,7 @@ def command(config: NicConfig) -> Block:
             Register("ignored", (w1c("commands", len(busy), "bits as in busy"),)),
             Register(
                 "arm_cq",
-                (rw("cq", 14), rw("flags", 2, "solicited 1, next 2")),
+                (rw("cq", CQ_BITS), rw("flags", 2, "solicited 1, next 2")),
                 "REQ_NOTIFY_CQ",
                 strobe=True,
             ),
@@ -320,9 +322,11 @@ def command(config: NicConfig) -> Block:
                 "activate_receive", (qp, flags), "receive: finish and flush pokes", strobe=True
             ),
             Register("activate_reply", (qp, flags), "replier", strobe=True),
-            Register("drop", (rw("qp", 14),), "gives back all its outstanding WQEs", strobe=True),
             Register(
-                "clear_counters", (rw("qp", 14),), "the QP's counters begin at 0", strobe=True
+                "drop", (rw("qp", QP_BITS),), "gives back all its outstanding WQEs", strobe=True
+            ),
+            Register(
+                "clear_counters", (rw("qp", QP_BITS),), "the QP's counters begin at 0", strobe=True
             ),
             Register("drain", (pulse("start", 1),), "waits for all DMA admitted before"),
             Register(

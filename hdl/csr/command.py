@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, Signature
 
-from hdl.config import NicConfig
+from hdl.config import CQ_BITS, NicConfig
 from hdl.ports.jobs import Activation, ClearCounters, DropList, DropQueue
 
 from .block import BlockBus, CsrBlock
@@ -23,7 +23,7 @@ __all__ = [
 class ArmCq(data.Struct):
     """REQ_NOTIFY_CQ. ``flags``: solicited 1, next 2."""
 
-    cq: 14
+    cq: CQ_BITS
     flags: 2
 
 

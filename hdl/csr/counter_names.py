@@ -6,6 +6,8 @@ connects each count with the place of its name.
 
 from __future__ import annotations
 
+from hdl.config import QP_BITS
+
 __all__ = [
     "AROUND",
     "COUNTERS",
@@ -154,7 +156,7 @@ QP_COUNTERS: tuple[str, ...] = COUNTERS[
 #: Words of a QP in the table of its counters; those behind the last counter are free.
 QP_COUNTER_SLOTS = 32
 #: Bits of an index into that table: pair (14), then counter.
-QP_COUNTER_INDEX = 14 + (QP_COUNTER_SLOTS - 1).bit_length()
+QP_COUNTER_INDEX = QP_BITS + (QP_COUNTER_SLOTS - 1).bit_length()
 #: State of the rooms, for reports about a stall.
 DEBUG: tuple[str, ...] = ()
 

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.ports.latency import LatencyPort, ReceiveSteps, SendSteps
+from hdl.ports.numbers import QpNumber
 
 from .histogram import CYCLE_BITS, Histogram
 
@@ -51,7 +52,7 @@ class SendProbe(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         steps = _registered(m, self.steps)
-        qp, key = Signal(14), Signal.like(steps.job_key)
+        qp, key = Signal(QpNumber), Signal.like(steps.job_key)
         cycles, left = Signal(CYCLE_BITS), Signal(_PACKETS)
         building = _between(m, "building", steps.header, steps.frame)
         m.d.sync += cycles.eq(cycles + 1)

@@ -11,6 +11,7 @@ from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicRequest, AtomicResult
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
+from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableWrite
 from hdl.wire.opcodes import ATOMIC_BYTES
 
@@ -50,7 +51,7 @@ class AtomicUnit(wiring.Component):
             {
                 "request": In(stream.Signature(AtomicRequest, always_ready=True)),
                 "word": In(stream.Signature(AtomicWord)),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "busy": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -82,7 +83,7 @@ class AtomicUnit(wiring.Component):
         at = Signal(AtomicWord, reset_less=True)
         head = Signal(range(DEPTH))
         words = [Signal(64 + 8, name=f"word{n}", reset_less=True) for n in range(DEPTH)]
-        qps = [Signal(14, name=f"qp{n}", reset_less=True) for n in range(DEPTH)]
+        qps = [Signal(QpNumber, name=f"qp{n}", reset_less=True) for n in range(DEPTH)]
         newest = Signal(DEPTH)  # the last operation on its word
         match = Signal(DEPTH)  # ... if that is the word at hand: one bit or none
         arriving, word = self.word.payload, Cat(at.addr, at.function)

@@ -9,6 +9,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, placed_beat
+from hdl.ports.numbers import QpNumber
 from hdl.ports.packet import packet_stream
 
 from .cursor import ChunkCursor, PayloadBeats
@@ -36,7 +37,7 @@ class PayloadPlan(data.Struct):
     use: PayloadUse
     listed: 1
     drop: 1
-    qp: 14
+    qp: QpNumber
     function: 8
     epoch: 1
 
@@ -45,7 +46,7 @@ def cut_beat(width: int) -> data.StructLayout:
     """A beat to write, or none (``void``); ``end``: the packet is complete, in either case, unless
     it is an ``atomic``, whose word begins at the beat's address (``drop``: it is not executed)."""
     fields = {"beat": placed_beat(width), "void": 1, "end": 1, "epoch": 1}
-    return data.StructLayout(fields | {"atomic": 1, "drop": 1, "qp": 14})
+    return data.StructLayout(fields | {"atomic": 1, "drop": 1, "qp": QpNumber})
 
 
 class Cutter(wiring.Component):
@@ -73,7 +74,7 @@ class Cutter(wiring.Component):
                 "chunks": In(stream.Signature(Chunk)),
                 "payload": In(packet_stream(config.width)),
                 "o": Out(stream.Signature(cut_beat(config.width))),
-                "qp": Out(14),
+                "qp": Out(QpNumber),
                 "busy": In(1),
                 "executed": In(1),
             }

@@ -10,6 +10,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import ERA_BITS
+from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
 from .types import CheckedPacket, PayloadPacket
@@ -41,7 +42,7 @@ class PacketGate(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(CheckedPacket)),
-                "era": Out(TableRead(14, ERA_BITS)),
+                "era": Out(TableRead(QpNumber, ERA_BITS)),
                 "o": Out(stream.Signature(PayloadPacket)),
                 "decided": Out(1),
                 "good": Out(1),

@@ -14,6 +14,7 @@ from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import ERA_BITS, TxChecked, TxJob, TxSource, WqeRead
+from hdl.ports.numbers import QpNumber
 from hdl.ports.packet import packet_stream
 from hdl.ports.tables import TableRead
 
@@ -38,7 +39,7 @@ class _Taken(data.Struct):
     check: 1
     copy: 1
     request: 1
-    qp: 14
+    qp: QpNumber
     era: ERA_BITS
     function: 8
     epoch: 1
@@ -84,7 +85,7 @@ class Gather(wiring.Component):
                 **translate_members(config.width),
                 "drain_start": In(1),
                 "drain_done": Out(1),
-                "era": Out(TableRead(14, ERA_BITS)),
+                "era": Out(TableRead(QpNumber, ERA_BITS)),
                 "read_errors": Out(COUNT),
                 "stale": Out(COUNT),
             }

@@ -19,6 +19,7 @@ from hdl.ports.jobs import (
     ScatterKind,
     WqeRead,
 )
+from hdl.ports.numbers import QpNumber
 from hdl.ports.packet import packet_stream
 
 from .check import Checker, named_bytes, pass_translate, translate_members
@@ -140,7 +141,7 @@ class Scatter(wiring.Component):
                 "write_client": Out(PlacedWriteClient(config.width)),
                 "word": Out(stream.Signature(AtomicWord)),
                 "word_done": In(1),
-                "word_qp": Out(14),
+                "word_qp": Out(QpNumber),
                 "word_busy": In(1),
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),

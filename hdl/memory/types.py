@@ -10,6 +10,7 @@ from hdl.common.count import COUNT
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import ERA_BITS, WQE_LINE_BITS
+from hdl.ports.numbers import QpNumber
 
 __all__ = [
     "ACCESS_LOCAL_WRITE",
@@ -64,7 +65,7 @@ class TranslateRequest(data.Struct):
     va: 64
     length: 32
     access: 4
-    qp: 14  # whose request it is, if it is a peer's
+    qp: QpNumber  # whose request it is, if it is a peer's
     remote: 1  # a peer's access: errors are REM_ACCESS_ERR, else LOC_PROT_ERR
     check_only: 1  # one answer, no pages
     wrapped: 1  # ``va`` has passed the end of the address space: refused
@@ -175,7 +176,7 @@ class CheckJob(data.Struct):
     length: 13
     va: 64
     key: 32
-    qp: 14  # KEY: whose request it is
+    qp: QpNumber  # KEY: whose request it is
 
 
 class CheckResult(data.Struct):
@@ -196,7 +197,7 @@ class Chunk(data.Struct):
 class AtomicWord(data.Struct):
     """The place of 8 bytes that an atomic of ``qp`` changes, unless it is to be dropped."""
 
-    qp: 14
+    qp: QpNumber
     function: 8
     addr: 64
     drop: 1
@@ -209,7 +210,7 @@ class CheckedPacket(data.Struct):
     reads: 1  # it has chunks to read, or to throw away
     inline: 1
     request: 1
-    qp: 14
+    qp: QpNumber
     era: ERA_BITS
     function: 8
     epoch: 1

@@ -11,7 +11,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.abi.virtio_rdma import TYPE_FEATURES
-from hdl.config import NicConfig
+from hdl.config import QP_BITS, NicConfig
 
 from .atomics import AtomicRequest, AtomicResult
 from .host import PlacedWriteClient, ReadClient, WriteClient
@@ -35,6 +35,7 @@ from .jobs import (
     Upcoming,
     WqeRead,
 )
+from .numbers import QpNumber
 from .rows import (
     MrRow,
     QpAck,
@@ -58,7 +59,6 @@ __all__ = [
     "MemoryDrain",
     "MemoryHost",
     "MemoryTables",
-    "QP_INDEX",
     "QP_TABLES",
     "QpTable",
     "QpTables",
@@ -68,9 +68,6 @@ __all__ = [
     "TxPort",
     "engine_port",
 ]
-
-#: Bits of a QP's number on every table port.
-QP_INDEX = 14
 
 
 class EnginePort(Signature):
@@ -225,7 +222,7 @@ class TxPort(Signature):
             {
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
-                "era": In(TableRead(QP_INDEX, ERA_BITS)),
+                "era": In(TableRead(QpNumber, ERA_BITS)),
             }
         )
 
@@ -258,7 +255,7 @@ class QpTable:
     row: Any
     readers: tuple[str, ...]
     owned: bool = True
-    index: int = QP_INDEX
+    index: int = QP_BITS
 
 
 #: The tables of the transport. A new reader is a new name here.

@@ -8,6 +8,8 @@ from amaranth.lib import data
 
 from hdl.abi.limits import GROUP_MEMBERS, MAX_PKEYS
 
+from .numbers import QpNumber
+
 __all__ = [
     "ERA_BITS",
     "IN_VA",
@@ -82,7 +84,7 @@ class Departure(data.Struct):
 
     counts: 1  # it is a request that is answered; all else means nothing otherwise
     asks: 1  # it asks for an answer: an acknowledgement, or data
-    qp: 14
+    qp: QpNumber
     psn: 24  # behind it; of a READ, behind its last response
     era: ERA_BITS  # of its QP when it was handed over
     timeout: 5  # of its QP: how long the answer may take

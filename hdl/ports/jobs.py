@@ -4,6 +4,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import Out
 
 from .headers import ERA_BITS, TxHeader
+from .numbers import CqNumber, QpNumber
 from .operations import RequestOperation
 from .rows import GENERATION, Outstanding, ReceiveSource
 
@@ -71,7 +72,7 @@ class FetchRequest(data.Struct):
     """
 
     function: 8
-    qp: 14
+    qp: QpNumber
     queue: 16
     position: 16
     known: 16
@@ -84,7 +85,7 @@ class RecvRequest(data.Struct):
     holds it. (Its place in the ring does not tell: the driver may have used that again.)"""
 
     function: 8
-    qp: 14
+    qp: QpNumber
     source: ReceiveSource
     again: 1
     head: 16
@@ -96,7 +97,7 @@ class SinkRequest(data.Struct):
     data of the responses."""
 
     function: 8
-    qp: 14
+    qp: QpNumber
     position: 16
 
 
@@ -159,7 +160,7 @@ class SendFetched(data.Struct):
     status: FetchStatus
     poll: 1  # only the index was asked for
     error: 8  # WC status when WQE_ERROR
-    qp: 14
+    qp: QpNumber
     position: 16
     available: 16  # avail index as now known
     head: 16
@@ -187,7 +188,7 @@ class ReadSink(data.Struct):
     ``slots``: its SGEs, as they lie in the WQE; what is behind ``num_sge`` of them means nothing.
     Each may be left out: RecvFetch fetches what was not reported."""
 
-    qp: 14
+    qp: QpNumber
     position: 16
     head: 16
     num_sge: 6
@@ -255,7 +256,7 @@ class TxJob(data.Struct):
     source: TxSource
     check_sink: 1
     request: 1
-    qp: 14
+    qp: QpNumber
     era: ERA_BITS
     function: 8
     pd: 16
@@ -304,7 +305,7 @@ class ScatterJob(data.Struct):
     length: 13
     va: 64
     key: 32
-    qp: 14  # with KEY, CHECK_READ and ATOMIC: whose request it is
+    qp: QpNumber  # with KEY, CHECK_READ and ATOMIC: whose request it is
     resume: 1
 
 
@@ -327,7 +328,7 @@ class Completion(data.Struct):
     """A finished WQE: returns its buffer to its ring (``ring``) and writes a CQE (``emit``)."""
 
     emit: 1
-    cq: 14
+    cq: CqNumber
     wr_id: 64
     status: 8
     opcode: 8  # WC opcode
@@ -356,14 +357,14 @@ class Effects(data.Struct):
     complete: 1
     completion: Completion
     reply: 1
-    qp: 14
+    qp: QpNumber
     flags: ReplyFlags
 
 
 class Activation(data.Struct):
     """A QP that needs service, and why. Merged per QP: flags are ORed while it waits."""
 
-    qp: 14
+    qp: QpNumber
     flags: 4
 
 
@@ -381,7 +382,7 @@ class Rewind(data.Struct):
     ``QpAck.wakes`` as the requester saw it, so that a finish in between is not missed.
     ``generation``: of what is fetched from then on."""
 
-    qp: 14
+    qp: QpNumber
     position: 16
     generation: GENERATION
     blocked: 1
@@ -391,7 +392,7 @@ class Rewind(data.Struct):
 class DropList(data.Struct):
     """Give back every outstanding entry of a QP (it goes to RESET)."""
 
-    qp: 14
+    qp: QpNumber
 
 
 class DropQueue(data.Struct):
@@ -407,7 +408,7 @@ class DropQueue(data.Struct):
 class ClearCounters(data.Struct):
     """The counters of a QP begin at 0 (it has been created)."""
 
-    qp: 14
+    qp: QpNumber
 
 
 class Doorbell(data.Struct):

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.csr.diagnostics import LATENCY_BUCKETS
 
+from .numbers import QpNumber
 from .tables import TableRead
 
 __all__ = [
@@ -33,9 +34,9 @@ class SendSteps(data.Struct):
     """What happens on the way of a message to the wire, in a cycle."""
 
     doorbell: 1  # a send queue has got a doorbell
-    doorbell_qp: 14
+    doorbell_qp: QpNumber
     job: 1  # a packet of a request goes to the gather
-    job_qp: 14
+    job_qp: QpNumber
     job_key: 56  # opcode, destination QP, PSN
     header: 1  # a packet's header goes to the egress
     header_key: 56

@@ -5,11 +5,13 @@ own (``NicConfig.guest``). The card's number is ``{ordinal of the function, numb
 function can name nobody else's object. With one function both numbers are the same.
 """
 
-from amaranth.hdl import Cat, Const, Value
+from amaranth.hdl import Cat, Const, Value, unsigned
 
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import CQ_BITS, FUNCTION_RDMA, QP_BITS, NicConfig
 
 __all__ = [
+    "CqNumber",
+    "QpNumber",
     "card_number",
     "completion_queue",
     "function_of",
@@ -20,6 +22,9 @@ __all__ = [
     "receive_queue",
     "send_queue",
 ]
+
+#: The card's number of a QP (its pair index) and of a CQ.
+QpNumber, CqNumber = unsigned(QP_BITS), unsigned(CQ_BITS)
 
 
 def ordinal_of(config: NicConfig, function: Value) -> Value:

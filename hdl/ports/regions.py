@@ -3,6 +3,8 @@
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .numbers import QpNumber
+
 __all__ = ["KEY_USERS", "RegionKeyPort", "RegionKeyPorts", "RegionRequest"]
 
 #: Who asks, in the order of their precedence.
@@ -25,7 +27,7 @@ class RegionRequest(data.Struct):
     key: 32
     mrn: 32
     access: 4
-    qp: 14
+    qp: QpNumber
     lkey: 32
     va: 64
     length: 64

@@ -15,7 +15,7 @@ copies.
 | cq       | queues/completion                 | -                                         |
 | queue    | host/virtio (driver's registers)  | queues                                    |
 
-Indices: QP 14 bits (pair index), CQ 14, MR 16, virtqueue 16, PD 16, function 8.
+Indices: QP ``QpNumber`` (pair index), CQ ``CqNumber``, MR 16 bits, virtqueue 16, PD 16, function 8.
 """
 
 from amaranth.lib import data, enum
@@ -24,6 +24,7 @@ from hdl.config import NicConfig
 from hdl.wire.constants import MAPPED_BITS
 
 from .headers import AddressVector
+from .numbers import CqNumber, QpNumber
 
 __all__ = [
     "GENERATION",
@@ -77,7 +78,7 @@ class ReceiveSource(data.Struct):
     matter (``RecvSources``)."""
 
     kind: SourceKind
-    number: 14
+    number: QpNumber
 
 
 class QpCfg(data.Struct):
@@ -88,8 +89,8 @@ class QpCfg(data.Struct):
     function: 8
     pd: 16
     recv_pd: 16  # that of the regions which the WQEs of ``source`` name
-    send_cq: 14
-    recv_cq: 14  # of the WQEs of ``source`` that this QP takes
+    send_cq: CqNumber
+    recv_cq: CqNumber  # of the WQEs of ``source`` that this QP takes
     source: ReceiveSource
     signal_all: 1
     path_mtu: 3  # ABI values: 1 = 256 ... 5 = 4096

@@ -3,6 +3,7 @@
 from amaranth.lib import data
 
 from hdl.ports.jobs import Completion, QueueErrorCause
+from hdl.ports.numbers import CqNumber
 
 from .types import UsedRing
 
@@ -61,7 +62,7 @@ class Check(data.Struct):
     """Is ``position`` of a CQ available? With ``poll`` the avail index has been asked for, else it
     was ``known`` as long as the CQ is not in error. ``disabled``: the queue is."""
 
-    cq: 14
+    cq: CqNumber
     position: 16
     known: 16
     poll: 1

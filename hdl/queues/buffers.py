@@ -12,7 +12,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Completion, QueueErrorCause
-from hdl.ports.numbers import completion_queue, of_function, ordinal_in
+from hdl.ports.numbers import CqNumber, completion_queue, of_function, ordinal_in
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
@@ -68,8 +68,8 @@ class CqBuffers(wiring.Component):
                 "chain": Out(stream.Signature(ChainJob)),
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "fault": In(1),
-                "fault_cq": In(14),
-                "program": In(TableProgram(14, CqRow)),
+                "fault_cq": In(CqNumber),
+                "program": In(TableProgram(CqNumber, CqRow)),
                 "flush": In(1),
                 "hold": In(1),
                 "ready": Out(1),
@@ -205,7 +205,7 @@ class CqBuffers(wiring.Component):
         completion = Signal(Completion, reset_less=True)
         wqe_row = Signal(QueueRow, reset_less=True)
         cq_row = Signal(QueueRow, reset_less=True)
-        queue, cq = self.queue_read.row, Signal(14)
+        queue, cq = self.queue_read.row, Signal(CqNumber)
         # ``beyond``: how far the avail index lies beyond the next position.
         returns, beyond = Signal(), Signal(16, reset_less=True)
         look, lookable, polling, poll = Signal(), Signal(), Signal(), Signal()

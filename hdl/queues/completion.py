@@ -12,7 +12,7 @@ from hdl.common.streams import connect_stream
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient, write_beat
 from hdl.ports.jobs import Completion, DropQueue, Interrupt, QueueError, QueueErrorCause
-from hdl.ports.numbers import card_number, ordinal_of
+from hdl.ports.numbers import CqNumber, QpNumber, card_number, ordinal_of
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
@@ -36,15 +36,15 @@ SOLICITED, NEXT = 1, 2
 class ArmCq(data.Struct):
     """REQ_NOTIFY_CQ (VR-3.34): ``flags`` solicited 1, next 2; added to what was asked before."""
 
-    cq: 14
+    cq: CqNumber
     flags: 2
 
 
 class CqError(data.Struct):
     """A CQE of QP ``qp`` was lost: the CQ has no buffer for it, or is in error since then."""
 
-    cq: 14
-    qp: 14
+    cq: CqNumber
+    qp: QpNumber
 
 
 class _Work(data.Struct):
@@ -106,7 +106,7 @@ class CompletionEngine(wiring.Component):
                 "error": Out(stream.Signature(QueueError)),
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(DropQueue)),
-                "cq_program": In(TableProgram(14, CqRow)),
+                "cq_program": In(TableProgram(CqNumber, CqRow)),
                 "used_program": In(TableProgram(16, 16)),
                 "event_idx": In(config.functions),
                 "indirect": In(config.functions),

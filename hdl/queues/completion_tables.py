@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
+from hdl.ports.numbers import CqNumber
 from hdl.ports.rows import CqRow
 from hdl.ports.tables import TableProgram
 
@@ -46,8 +47,8 @@ class CompletionTables(wiring.Component):
                 "last": Out(1),
                 "cleared": Out(1),
                 "used_program": In(TableProgram(16, 16)),
-                "cq_program": In(TableProgram(14, CqRow)),
-                "buffers": Out(TableProgram(14, CqRow)),
+                "cq_program": In(TableProgram(CqNumber, CqRow)),
+                "buffers": Out(TableProgram(CqNumber, CqRow)),
             }
         )
 

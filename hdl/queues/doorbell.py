@@ -11,7 +11,7 @@ from hdl.common.fork import StreamFork
 from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, Doorbell
-from hdl.ports.numbers import card_number, number_in, ordinal_in
+from hdl.ports.numbers import QpNumber, card_number, number_in, ordinal_in
 
 __all__ = ["DoorbellRouter", "FLAG_DOORBELL", "FLAG_NEXT"]
 
@@ -60,7 +60,7 @@ class DoorbellRouter(wiring.Component):
         held = Signal(Doorbell, reset_less=True)
         waiting = Signal()
         receives = Signal(reset_less=True)
-        qp = Signal(14, reset_less=True)
+        qp = Signal(QpNumber, reset_less=True)
         is_control, is_filled, is_nothing = Signal(), Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(~waiting),

@@ -9,7 +9,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendFetched
-from hdl.ports.numbers import of_function
+from hdl.ports.numbers import QpNumber, of_function
 from hdl.ports.rows import QueueRow
 
 from .flow import ReadFlow
@@ -41,7 +41,7 @@ def _found(config: NicConfig) -> data.StructLayout:
     ``plain``: only the index was asked for. ``packed``: of a packed ring; ``wrap``: the wrap
     counter there."""
     return data.StructLayout(
-        {"qp": 14, "queue": 16, "position": 16, "size_log2": 4, "plain": 1, "available": 16}
+        {"qp": QpNumber, "queue": 16, "position": 16, "size_log2": 4, "plain": 1, "available": 16}
         | {"cause": QueueErrorCause, "again": 1}
         | ({"packed": 1, "wrap": 1} if config.packed else {})
     )

@@ -13,6 +13,7 @@ from hdl.csr.mailbox import MailboxPort
 from hdl.ports.boxes import ENGINES, LinesPort, RecvFetchPort, SendFetchPort, engine_port
 from hdl.ports.host import STREAM_DATA
 from hdl.ports.jobs import Activation, Completion, Doorbell
+from hdl.ports.numbers import CqNumber, QpNumber
 from hdl.ports.rows import CqRow
 from hdl.ports.tables import TableProgram
 
@@ -63,10 +64,10 @@ class Queues(wiring.Component):
                 "send_lines": In(LinesPort()),
                 "recv_lines": In(LinesPort()),
                 "completions": In(stream.Signature(Completion)),
-                "lost": Out(stream.Signature(14)),
+                "lost": Out(stream.Signature(QpNumber)),
                 "mailbox": Out(MailboxPort(config)),
                 "command": In(QueueCommands()),
-                "cq_rows": In(TableProgram(14, CqRow)),
+                "cq_rows": In(TableProgram(CqNumber, CqRow)),
                 "used_indices": In(TableProgram(16, 16)),
                 "counts": Out(data.StructLayout(dict.fromkeys(COUNTS, COUNT))),
             }

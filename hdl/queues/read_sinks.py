@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, ReadSink, RecvWqe, WqeRead
+from hdl.ports.numbers import QpNumber
 
 from .sink_ages import SinkAges
 from .types import REPORTED_SGES
@@ -23,7 +24,7 @@ SLOTS = 4
 class Wanted(data.Struct):
     """Whose WQE it is."""
 
-    qp: 14
+    qp: QpNumber
     position: 16
 
 

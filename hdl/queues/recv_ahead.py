@@ -8,6 +8,7 @@ from hdl.common.activation import ActivationList, activation_layout
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Activation
+from hdl.ports.numbers import QpNumber
 
 from .polls import PollJob, Polls
 
@@ -35,8 +36,8 @@ class AheadSources(wiring.Component):
         super().__init__(
             {
                 "doorbell": In(stream.Signature(Activation)),
-                "more": In(stream.Signature(14)),
-                "answered": In(stream.Signature(14)),
+                "more": In(stream.Signature(QpNumber)),
+                "answered": In(stream.Signature(QpNumber)),
                 "poll": In(stream.Signature(PollJob)),
                 "o": Out(stream.Signature(activation_layout(16))),
                 "settled": In(1),

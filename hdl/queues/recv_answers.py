@@ -14,6 +14,7 @@ from hdl.ports.jobs import (
     RecvRequest,
     Upcoming,
 )
+from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
 from .index import AvailIndex
@@ -77,14 +78,14 @@ class RecvAnswers(wiring.Component):
                 "arrived": In(Arrival),
                 "arrived_valid": In(1),
                 "good": In(1),
-                "answered": Out(stream.Signature(14)),
+                "answered": Out(stream.Signature(QpNumber)),
                 "demand": Out(stream.Signature(Demand)),
                 "starved": In(1),
                 "line_needed": Out(1),
                 "line_freed": In(1),
                 "dropping": In(1),
                 "epoch": In(2),
-                "waiting_source": Out(14),
+                "waiting_source": Out(QpNumber),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }

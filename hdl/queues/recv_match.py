@@ -8,6 +8,7 @@ from hdl.common.address import mask
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.jobs import RecvFetched, RecvRequest
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QueueRow
 
 from .index import IndexResult
@@ -21,7 +22,7 @@ class RecvWork(data.Struct):
     """The request, its source as it was lent, and the answer."""
 
     request: RecvRequest
-    number: 14  # of its source
+    number: QpNumber  # of its source
     source: SourceRow
     queue: QueueRow
     answer: RecvFetched
@@ -35,7 +36,7 @@ class UpcomingSource(data.Struct):
     """A request is to come for the source ``number``."""
 
     valid: 1
-    number: 14
+    number: QpNumber
 
 
 class RecvFacts(data.Struct):
@@ -62,7 +63,7 @@ class RecvMatch(wiring.Component):
         super().__init__(
             {
                 "head": In(16),
-                "number": In(14),
+                "number": In(QpNumber),
                 "source": In(SourceRow),
                 "size_log2": In(4),
                 "tag": In(Tag),

@@ -10,7 +10,7 @@ from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, Activation
-from hdl.ports.numbers import function_of, ordinal_in
+from hdl.ports.numbers import QpNumber, function_of, ordinal_in
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableWrite
 
@@ -29,7 +29,7 @@ class Demand(data.Struct):
     """A request waits for the first WQE of ``source``. ``again``: its line is in the list, but
     holds no WQE; else the list is empty, and begins with the WQE at ``first``."""
 
-    source: 14
+    source: QpNumber
     again: 1
 
 
@@ -45,7 +45,7 @@ class _Turn(data.Struct):
     """The source at hand, and why."""
 
     item: _Item
-    pair: 14
+    pair: QpNumber
     source: SourceRow
     queue: QueueRow
     beyond: 16  # the bits of a position that are beyond its place in the queue's ring
@@ -84,12 +84,12 @@ class RecvPrefetch(wiring.Component):
         super().__init__(
             {
                 "doorbell": In(stream.Signature(Activation)),
-                "more": In(stream.Signature(14)),
+                "more": In(stream.Signature(QpNumber)),
                 "demand": In(stream.Signature(Demand)),
                 "starved": Out(1),
                 "access": Out(SourceAccess()),
                 "link": Out(TableWrite(WQE_LINE_BITS, WQE_LINE_BITS)),
-                "own": Out(TableWrite(WQE_LINE_BITS, 14)),
+                "own": Out(TableWrite(WQE_LINE_BITS, QpNumber)),
                 "job": Out(stream.Signature(FastPathJob)),
                 "room": In(1),
                 "spare": In(WQE_LINE_BITS),
@@ -110,7 +110,7 @@ class RecvPrefetch(wiring.Component):
         m.submodules.grants = grants = LineGrants(config=self._config)
         connect(m, flipped(self.doorbell), ahead.doorbell)
         # Who answers takes the list's word a cycle later: it is late.
-        m.submodules.answered = answered = Register(shape=14)
+        m.submodules.answered = answered = Register(shape=QpNumber)
         connect(m, flipped(self.more), answered.i)
         connect(m, answered.o, ahead.answered)
         connect(m, ahead.read_client, flipped(self.read_client))

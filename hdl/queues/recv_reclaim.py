@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.epoch import Epoch
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, DropQueue
+from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
 from .recv_lines import sinks_of
@@ -70,12 +71,12 @@ class RecvReclaim(wiring.Component):
                 "stop": Out(1),
                 "stopped": Out(16),
                 "forgotten": Out(1),
-                "kept": In(14),
+                "kept": In(QpNumber),
                 "kept_valid": In(1),
                 "dropping": Out(1),
                 "access": Out(SourceAccess()),
                 "linked": Out(TableRead(line, line)),
-                "owner": Out(TableRead(line, 14)),
+                "owner": Out(TableRead(line, QpNumber)),
                 "release": Out(1),
                 "released": Out(line),
                 "room": In(1),
@@ -90,7 +91,7 @@ class RecvReclaim(wiring.Component):
         m = Module()
         lines = self._config.recv_lines - sinks_of(self._config.recv_lines)
         source, reason = Signal(SourceRow, reset_less=True), Signal(Reason)
-        number = Signal(14, reset_less=True)  # of the source
+        number = Signal(QpNumber, reset_less=True)  # of the source
         m.submodules.epoch = epochs = Epoch()
         sweep = _Sweep(lines)
         before = Signal(2, init=3)  # the epoch before

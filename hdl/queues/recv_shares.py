@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
+from hdl.ports.numbers import QpNumber
 
 from .recv_lines import sinks_of
 
@@ -59,8 +60,8 @@ class LineGrants(wiring.Component):
                 "free": In(WQE_LINE_BITS),
                 "may": Out(1),
                 "wants": Out(1),
-                "wait": In(stream.Signature(14)),
-                "first": Out(stream.Signature(14)),
+                "wait": In(stream.Signature(QpNumber)),
+                "first": Out(stream.Signature(QpNumber)),
                 "its_turn": In(1),
             }
         )
@@ -76,7 +77,7 @@ class LineGrants(wiring.Component):
         spared, kept = max(1, queue_lines // 8), max(1, queue_lines // 32)
         share = self.share
 
-        m.submodules.waiting = waiting = StreamFifo(shape=14, depth=self._config.qps)
+        m.submodules.waiting = waiting = StreamFifo(shape=QpNumber, depth=self._config.qps)
         connect(m, flipped(self.wait), waiting.i)
         room, some = Signal(), Signal()
         m.d.sync += [room.eq(self.free > spared), some.eq(self.free > kept)]

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
-from hdl.ports.numbers import number_in, ordinal_in, receive_queue
+from hdl.ports.numbers import QpNumber, number_in, ordinal_in, receive_queue
 from hdl.ports.rows import QueueRow, SourceKind
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -74,8 +74,8 @@ class SourceAccess(wiring.Signature):
             {
                 "take": Out(1),
                 "shared": Out(1),
-                "source": Out(14),
-                "other": Out(14),
+                "source": Out(QpNumber),
+                "other": Out(QpNumber),
                 "instead": Out(1),
                 "taken": In(1),
                 "held": In(1),
@@ -115,8 +115,8 @@ class RecvSources(wiring.Component):
                 "link": In(TableWrite(WQE_LINE_BITS, WQE_LINE_BITS)),
                 "linked0": In(TableRead(WQE_LINE_BITS, WQE_LINE_BITS)),
                 "linked1": In(TableRead(WQE_LINE_BITS, WQE_LINE_BITS)),
-                "own": In(TableWrite(WQE_LINE_BITS, 14)),
-                "owner": In(TableRead(WQE_LINE_BITS, 14)),
+                "own": In(TableWrite(WQE_LINE_BITS, QpNumber)),
+                "owner": In(TableRead(WQE_LINE_BITS, QpNumber)),
                 "other": In(TableRead(16, QueueRow)),
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "ready": Out(1),
@@ -131,7 +131,7 @@ class RecvSources(wiring.Component):
         m.submodules.links = links = Ram(
             shape=WQE_LINE_BITS, depth=config.recv_lines, reads=2, forward=False
         )
-        m.submodules.owners = owners = Ram(shape=14, depth=config.recv_lines, forward=False)
+        m.submodules.owners = owners = Ram(shape=QpNumber, depth=config.recv_lines, forward=False)
         for write, outer in ((links.write, self.link), (owners.write, self.own)):
             m.d.comb += [
                 write.index.eq(outer.index),
@@ -152,7 +152,7 @@ class RecvSources(wiring.Component):
         # Lending: one row a cycle.
         machines = (self.answers, self.reclaim, self.prefetch)
         lent = [Signal(name=f"lent{n}") for n in range(len(machines))]
-        places = [Signal(14, name=f"place{n}", reset_less=True) for n in range(len(machines))]
+        places = [Signal(QpNumber, name=f"place{n}", reset_less=True) for n in range(len(machines))]
         # Rows that prefetch shares are open to who answers. Who takes lines back waits for the end.
         shared = Signal()
         with m.If(self.prefetch.taken):
@@ -161,7 +161,7 @@ class RecvSources(wiring.Component):
         takes = [self.answers.take, self.reclaim.take & ~(lent[2] & shared), self.prefetch.take]
         # A row is read for whoever asks: whether it may be taken is known late.
         # The number of its queue is worked out for each row that may be meant, and then chosen.
-        source, queue, read = Signal(14), Signal(16), Cat(takes).any()
+        source, queue, read = Signal(QpNumber), Signal(16), Cat(takes).any()
         reading = self.other.enable
         for n, machine in reversed(list(enumerate(machines))):
             others = [k for k in range(len(machines)) if k != n]

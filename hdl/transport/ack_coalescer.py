@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.contract import require
+from hdl.ports.numbers import QpNumber
 
 __all__ = ["RUN", "AckCoalescer"]
 
@@ -38,10 +39,10 @@ class AckCoalescer(wiring.Component):
         super().__init__(
             {
                 "pushed": In(1),
-                "pushed_qp": In(14),
+                "pushed_qp": In(QpNumber),
                 "pushed_answers": In(1),
                 "popped": In(1),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "covered": Out(1),
                 "skip": In(1),
                 "answer": In(1),
@@ -54,10 +55,10 @@ class AckCoalescer(wiring.Component):
         index = ceil_log2(self._depth)
         write, read = Signal(index), Signal(index)
         # The newest packet that will be answered, as long as its place is its own.
-        known, newest, newest_qp = Signal(), Signal(index), Signal(14)
+        known, newest, newest_qp = Signal(), Signal(index), Signal(QpNumber)
         followed = Signal(self._depth)  # by place: the next one that is answered is of the same QP
         # What enters is known late in its cycle, and is not needed before the next but one.
-        pushed, qp, answers = Signal(), Signal(14, reset_less=True), Signal(reset_less=True)
+        pushed, qp, answers = Signal(), Signal(QpNumber, reset_less=True), Signal(reset_less=True)
         m.d.sync += [
             pushed.eq(self.pushed),
             qp.eq(self.pushed_qp),
@@ -78,7 +79,7 @@ class AckCoalescer(wiring.Component):
         with m.If(self.popped):
             m.d.sync += read.eq(read + 1)
 
-        run, debtor = Signal(range(RUN + 1)), Signal(14)
+        run, debtor = Signal(range(RUN + 1)), Signal(QpNumber)
         with m.If(self.skip):
             m.d.sync += [run.eq(run + 1), debtor.eq(self.qp)]
         with m.Elif(self.answer):

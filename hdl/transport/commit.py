@@ -10,6 +10,7 @@ from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
+from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpRx, RxMessage
 from hdl.ports.tables import TableRead, TableWrite
@@ -94,11 +95,11 @@ class Commit(wiring.Component):
                 "pending": In(stream.Signature(Pending)),
                 "checked": In(stream.Signature(ScatterChecked)),
                 "effects": Out(stream.Signature(Effects)),
-                "rx_read": Out(TableRead(14, QpRx)),
-                "rx_write": Out(TableWrite(14, QpRx)),
-                "ahead_write": Out(TableWrite(14, QpRx)),
-                "ack_read": Out(TableRead(14, QpAck)),
-                "ack_write": Out(TableWrite(14, QpAck)),
+                "rx_read": Out(TableRead(QpNumber, QpRx)),
+                "rx_write": Out(TableWrite(QpNumber, QpRx)),
+                "ahead_write": Out(TableWrite(QpNumber, QpRx)),
+                "ack_read": Out(TableRead(QpNumber, QpAck)),
+                "ack_write": Out(TableWrite(QpNumber, QpAck)),
                 "repoke": Out(stream.Signature(Activation)),
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
                 "front_idle": In(1),

@@ -16,7 +16,7 @@ from hdl.ports.jobs import (
     ScatterKind,
     SinkRequest,
 )
-from hdl.ports.numbers import send_queue
+from hdl.ports.numbers import QpNumber, send_queue
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpAck
 from hdl.ports.tables import TableWrite
@@ -87,12 +87,12 @@ class Completer(wiring.Component):
                 "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
                 "pop": Out(stream.Signature(Pop)),
-                "wake": Out(stream.Signature(14)),
+                "wake": Out(stream.Signature(QpNumber)),
                 "repoke": Out(stream.Signature(Activation)),
-                "restart": Out(stream.Signature(14)),
+                "restart": Out(stream.Signature(QpNumber)),
                 "timer": Out(stream.Signature(TimerSet)),
-                "ack_write": Out(TableWrite(14, QpAck)),
-                "qp": Out(14),
+                "ack_write": Out(TableWrite(QpNumber, QpAck)),
+                "qp": Out(QpNumber),
                 "busy": Out(1),
                 "ending": Out(1),
                 "follows": Out(1),

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.contract import require
 from hdl.ports.jobs import Oldest
+from hdl.ports.numbers import QpNumber
 
 from .outstanding_types import Look
 
@@ -22,7 +23,7 @@ class Coming(wiring.Signature):
 
     def __init__(self):
         flags = {name: Out(1) for name in ("valid", "gone", "loads")}
-        super().__init__(flags | {"qp": Out(14), "next": Out(14), "function": Out(8)})
+        super().__init__(flags | {"qp": Out(QpNumber), "next": Out(QpNumber), "function": Out(8)})
 
 
 class OldestAhead(wiring.Component):

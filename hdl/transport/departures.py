@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.contract import require
 from hdl.common.fifo import StreamFifo
 from hdl.ports.headers import ERA_BITS, Departure
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpSent
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -40,10 +41,10 @@ class Departures(wiring.Component):
         super().__init__(
             {
                 "departed": In(stream.Signature(Departure, always_ready=True)),
-                "restart": In(stream.Signature(14, always_ready=True)),
-                "row": Out(TableRead(14, QpSent)),
-                "write": Out(TableWrite(14, QpSent)),
-                "era": Out(TableRead(14, ERA_BITS)),
+                "restart": In(stream.Signature(QpNumber, always_ready=True)),
+                "row": Out(TableRead(QpNumber, QpSent)),
+                "write": Out(TableWrite(QpNumber, QpSent)),
+                "era": Out(TableRead(QpNumber, ERA_BITS)),
                 "timer": Out(stream.Signature(TimerSet)),
             }
         )
@@ -52,7 +53,7 @@ class Departures(wiring.Component):
         m = Module()
         m.submodules.queue = queue = StreamFifo(shape=Departure, depth=WAITING)
         departure, row = queue.o.payload, self.row.row
-        back, back_qp = Signal(), Signal(14, reset_less=True)  # a QP that has gone back
+        back, back_qp = Signal(), Signal(QpNumber, reset_less=True)  # a QP that has gone back
         asks, newer = Signal(), Signal()
         m.d.comb += [
             queue.i.valid.eq(self.departed.valid),

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.ports.jobs import ScatterJob, ScatterKind
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpRx
 from hdl.ports.tables import TableWrite
 
@@ -17,7 +18,7 @@ class DropWork(data.Struct):
     """A packet to drop, or (``stop``) a QP that must stop because a completion of it was lost."""
 
     stop: 1
-    qp: 14
+    qp: QpNumber
     length: 13  # payload bytes of the packet
     cause: Events  # one bit
     rx: QpRx
@@ -38,7 +39,7 @@ class Dropper(wiring.Component):
                 "i": In(stream.Signature(DropWork)),
                 "job": Out(stream.Signature(ScatterJob)),
                 "pending": Out(stream.Signature(Pending)),
-                "rx_write": Out(TableWrite(14, QpRx)),
+                "rx_write": Out(TableWrite(QpNumber, QpRx)),
             }
         )
 

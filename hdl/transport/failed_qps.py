@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.contract import require
 from hdl.common.ram import Ram
+from hdl.ports.numbers import QpNumber
 
 __all__ = ["FailedQp", "FailedQps"]
 
@@ -13,7 +14,7 @@ __all__ = ["FailedQp", "FailedQps"]
 class FailedQp(data.Struct):
     """A QP one of whose checks was not good."""
 
-    qp: 14
+    qp: QpNumber
     requester: 1  # the check was a READ response's, otherwise a request's
     unreported: 1  # no WQE has ended with ``status`` yet
     status: 8
@@ -38,7 +39,7 @@ class FailedQps(wiring.Component):
             {
                 "search": In(1),
                 "newest": In(1),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "done": Out(1),
                 "found": Out(1),
                 "row": Out(FailedQp),

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest
-from hdl.ports.numbers import send_queue
+from hdl.ports.numbers import QpNumber, send_queue
 
 from .fetch_turn import BATCH
 
@@ -27,7 +27,7 @@ class FetchRequests(wiring.Component):
         super().__init__(
             {
                 "start": In(1),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "function": In(8),
                 "position": In(16),
                 "count": In(range(BATCH + 1)),
@@ -41,7 +41,7 @@ class FetchRequests(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         request = self.o.payload
-        qp, position = Signal(14, reset_less=True), Signal(16, reset_less=True)
+        qp, position = Signal(QpNumber, reset_less=True), Signal(16, reset_less=True)
         left, poll = Signal(range(BATCH + 1)), Signal()
         m.d.comb += [
             self.busy.eq((left != 0) | poll),

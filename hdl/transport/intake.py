@@ -8,7 +8,7 @@ from hdl.common.count import COUNT, increment
 from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation, Upcoming
-from hdl.ports.numbers import card_number, ordinal_of
+from hdl.ports.numbers import QpNumber, card_number, ordinal_of
 from hdl.ports.operations import decode_packet, unanswered
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, QpState
 from hdl.ports.tables import TableRead, TableWrite
@@ -65,21 +65,21 @@ class Intake(wiring.Component):
             {
                 "header": In(stream.Signature(RxHeader)),
                 "poke": In(stream.Signature(Activation)),
-                "cfg": Out(TableRead(14, QpCfg)),
-                "reply": Out(TableRead(14, QpReply)),
-                "ahead_read": Out(TableRead(14, QpRx)),
-                "ack_read": Out(TableRead(14, QpAck)),
-                "sent_read": Out(TableRead(14, QpSent)),
-                "running": Out(TableRead(14, TimerRow)),
+                "cfg": Out(TableRead(QpNumber, QpCfg)),
+                "reply": Out(TableRead(QpNumber, QpReply)),
+                "ahead_read": Out(TableRead(QpNumber, QpRx)),
+                "ack_read": Out(TableRead(QpNumber, QpAck)),
+                "sent_read": Out(TableRead(QpNumber, QpSent)),
+                "running": Out(TableRead(QpNumber, TimerRow)),
                 "responder": Out(stream.Signature(ResponderWork)),
                 "completer": Out(stream.Signature(CompleterWork)),
                 "dropper": Out(stream.Signature(DropWork)),
                 "part": Out(Part),
-                "rx_written": In(TableWrite(14, QpRx)),
-                "ack_written": In(TableWrite(14, QpAck)),
+                "rx_written": In(TableWrite(QpNumber, QpRx)),
+                "ack_written": In(TableWrite(QpNumber, QpAck)),
                 "completer_busy": In(1),
                 "completer_ending": In(1),
-                "completer_qp": In(14),
+                "completer_qp": In(QpNumber),
                 "completer_follows": In(1),
                 "completer_fetching": In(1),
                 "coming": Out(Coming()),
@@ -108,7 +108,7 @@ class Intake(wiring.Component):
         responds = Signal()  # a packet is held: a READ response or the answer to an atomic
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
         pair = self._pair()
-        index, waits = Signal(14), Signal()
+        index, waits = Signal(QpNumber), Signal()
         unsettled = self._unsettled(m, arriving)
         m.d.comb += [
             index.eq(Mux(turn, self.poke.payload.qp, pair)),

@@ -2,6 +2,7 @@
 
 from amaranth.lib import data
 
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import Outstanding
 
 __all__ = ["Append", "Fail", "Finish", "Look", "Pop"]
@@ -13,7 +14,7 @@ class Append(data.Struct):
     ``unsent``: no packet of it is sent, so no answer ends it.
     """
 
-    qp: 14
+    qp: QpNumber
     entry: Outstanding
     unsent: 1
 
@@ -23,7 +24,7 @@ class Finish(data.Struct):
 
     ``ends``: nothing will answer, so the WQE can be finished now."""
 
-    qp: 14
+    qp: QpNumber
     number: 16
     ends: 1
 
@@ -33,7 +34,7 @@ class Fail(data.Struct):
 
     Nothing happens if there is none any more, or it has failed already."""
 
-    qp: 14
+    qp: QpNumber
     position: 16
     status: 8
 
@@ -42,7 +43,7 @@ class Look(data.Struct):
     """Show the oldest entry of ``qp``. ``stopped``: the asker would finish every entry that is
     complete, whatever it was sent for; who changes the list from now on must wake it."""
 
-    qp: 14
+    qp: QpNumber
     stopped: 1
 
 
@@ -53,6 +54,6 @@ class Pop(data.Struct):
     left alone.
     """
 
-    qp: 14
+    qp: QpNumber
     look: 1
     timeout: 5

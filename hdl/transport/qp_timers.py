@@ -11,6 +11,7 @@ from hdl.common.epoch import EPOCH
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation
+from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
 from .receive_types import ReceiveFlags
@@ -32,7 +33,7 @@ class TimerKind(enum.Enum, shape=2):
 class TimerSet(data.Struct):
     """Start the timer of ``qp`` anew, or stop it (OFF)."""
 
-    qp: 14
+    qp: QpNumber
     kind: TimerKind
     code: 5
 
@@ -97,7 +98,7 @@ class QpTimers(wiring.Component):
                 "set1": In(stream.Signature(TimerSet)),
                 "set2": In(stream.Signature(TimerSet)),
                 "poke": Out(stream.Signature(Activation)),
-                "running": In(TableRead(14, TimerRow)),
+                "running": In(TableRead(QpNumber, TimerRow)),
                 "tick": In(16),
                 "ready": Out(1),
             }

@@ -7,6 +7,7 @@ from hdl.common.count import COUNT
 from hdl.csr.counter_names import COUNTERS as ALL_COUNTERS
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Effects
+from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import PacketOperation
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent
 from hdl.wire.opcodes import Kind
@@ -54,7 +55,7 @@ class ResponderWork(data.Struct):
     """One request packet with the rows of its QP, or (``flush``) one receive WQE to flush."""
 
     flush: 1
-    qp: 14
+    qp: QpNumber
     header: RxHeader
     operation: PacketOperation
     cfg: QpCfg
@@ -67,7 +68,7 @@ class CompleterWork(data.Struct):
 
     finish: 1
     timeout: 1  # ... because the QP's timer has run out
-    qp: 14
+    qp: QpNumber
     in_error: 1  # by firmware, or either side of the QP has stopped
     header: RxHeader
     operation: PacketOperation
@@ -98,7 +99,7 @@ Events = data.StructLayout({name: 1 for name in COUNTERS})
 class Counted(data.Struct):
     """Events of one QP."""
 
-    qp: 14
+    qp: QpNumber
     events: Events
 
 
@@ -108,7 +109,7 @@ class Pending(data.Struct):
     Worked out as if the check were good. ``jobless``: there is no job: only row and events.
     """
 
-    qp: 14
+    qp: QpNumber
     part: Part
     packet: 1  # the first of a packet (further ones and pokes: 0)
     jobless: 1

@@ -11,6 +11,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicResult
 from hdl.ports.jobs import Activation, TxChecked, TxJob
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpCfg, QpReply, QpRx, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -55,10 +56,10 @@ class Replier(wiring.Component):
         super().__init__(
             {
                 "activate": In(stream.Signature(Activation)),
-                "cfg": Out(TableRead(14, QpCfg)),
-                "rx": Out(TableRead(14, QpRx)),
-                "row": Out(TableRead(14, QpReply)),
-                "row_write": Out(TableWrite(14, QpReply)),
+                "cfg": Out(TableRead(QpNumber, QpCfg)),
+                "rx": Out(TableRead(QpNumber, QpRx)),
+                "row": Out(TableRead(QpNumber, QpReply)),
+                "row_write": Out(TableWrite(QpNumber, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
                 "result": In(TableWrite(16, AtomicResult)),
                 "saved": In(1),

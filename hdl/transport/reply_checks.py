@@ -8,6 +8,7 @@ from hdl.common.contract import taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.ports.jobs import TxChecked
+from hdl.ports.numbers import QpNumber
 
 __all__ = ["PENDING", "LARGE", "Response", "ReplyChecks"]
 
@@ -20,7 +21,7 @@ LARGE = 4
 class Response(data.Struct):
     """A response packet that has been handed over, and what a NAK in its place says."""
 
-    qp: 14
+    qp: QpNumber
     era: 1  # of its QP when it was handed over: ``QpReply.era``
     psn: 24
     msn: 24  # of the message before it

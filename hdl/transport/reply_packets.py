@@ -9,6 +9,7 @@ from hdl.common.count import COUNT, increment, raised
 from hdl.config import NicConfig
 from hdl.ports.headers import AddressVector
 from hdl.ports.jobs import TxJob, TxSource
+from hdl.ports.numbers import QpNumber
 from hdl.wire.opcodes import Operation
 
 from .reply_checks import Response
@@ -30,7 +31,7 @@ class Reply(data.Struct):
     failed: 1  # ... and a NAK, as there is no result
     fresh: 1  # the first of the QP's turn
     first: 1  # a READ's responses begin with its first packet: ``packet`` is 0
-    qp: 14
+    qp: QpNumber
     era: 1
     function: 8
     pd: 16

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.count import COUNT, increment
 from hdl.ports.atomics import AtomicResult
 from hdl.ports.jobs import Activation, ReplyFlags
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.constants import (
@@ -27,7 +28,7 @@ READ_DUE = ReplyFlags.const({"read": 1}).as_value()
 class _Turn(data.Struct):
     """The turn of a QP: what is kept of its rows, and what is left to do."""
 
-    qp: 14
+    qp: QpNumber
     flags: ReplyFlags
     row: QpReply
     mask: 8  # of the number of a READ in the QP's part of the pool,
@@ -75,10 +76,10 @@ class ReplyTurns(wiring.Component):
                 "again": Out(stream.Signature(Activation)),
                 "hold": In(1),
                 "idle": Out(1),
-                "cfg": Out(TableRead(14, QpCfg)),
-                "rx": Out(TableRead(14, QpRx)),
-                "row": Out(TableRead(14, QpReply)),
-                "row_write": Out(TableWrite(14, QpReply)),
+                "cfg": Out(TableRead(QpNumber, QpCfg)),
+                "rx": Out(TableRead(QpNumber, QpRx)),
+                "row": Out(TableRead(QpNumber, QpReply)),
+                "row_write": Out(TableWrite(QpNumber, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
                 "result": In(AtomicResult),
                 "unknown": In(1),

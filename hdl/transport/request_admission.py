@@ -9,7 +9,7 @@ from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
 from hdl.ports.jobs import Destination, FetchStatus, SendFetched, SendWqe
-from hdl.ports.numbers import ordinal_of
+from hdl.ports.numbers import QpNumber, ordinal_of
 from hdl.ports.operations import is_datagram, request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.wire.constants import mapped_gid
@@ -130,7 +130,7 @@ class RequestAdmission(wiring.Component):
         super().__init__(
             {
                 "start": In(1),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "wqe": In(SendFetched),
                 "cfg": In(QpCfg),
                 "destination": In(Destination),
@@ -157,7 +157,7 @@ class RequestAdmission(wiring.Component):
                 "result": In(8),
                 "stopped": Out(1),
                 "reset": Out(1),
-                "started": Out(stream.Signature(14)),
+                "started": Out(stream.Signature(QpNumber)),
             }
         )
 

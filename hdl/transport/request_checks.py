@@ -14,6 +14,7 @@ from hdl.common.ram import BLOCK_ROWS, Ram
 from hdl.common.skid import Register
 from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import TxChecked
+from hdl.ports.numbers import QpNumber
 
 from .outstanding_types import Fail, Finish
 
@@ -43,7 +44,7 @@ class Handed(data.Struct):
     finish: 1
     told: 1
     ends: 1
-    qp: 14
+    qp: QpNumber
     position: 16
     number: 16
     line: 8
@@ -201,7 +202,7 @@ class RequestChecks(wiring.Component):
         oldest, bits = queue.o.payload.handed, ceil_log2(self._config.outstanding)
         m.submodules.numbers = numbers = memory.Memory(shape=bits, depth=PENDING, init=[])
         store, load = numbers.write_port(), numbers.read_port(domain="comb")
-        layout = {"qp": 14, "position": 16, "number": bits, "ends": 1, "epoch": 1}
+        layout = {"qp": QpNumber, "position": 16, "number": bits, "ends": 1, "epoch": 1}
         layout |= {"begins": 1, "bad": 1, "mark": 1}
         entry = data.StructLayout(layout)
         m.submodules.unsent = unsent = StreamFifo(shape=entry, depth=UNSENT)

@@ -8,6 +8,7 @@ from hdl.common.contract import require, taken_at_once
 from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.jobs import SendFetched
+from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpCfg, QpTx
 
@@ -44,7 +45,7 @@ class RequestEntry(wiring.Component):
                 "start": In(1),
                 "free": Out(1),
                 "unsent": In(1),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "wqe": In(SendFetched),
                 "cfg": In(QpCfg),
                 "row": In(QpTx),

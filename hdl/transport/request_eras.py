@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In
 from hdl.common.ram import BLOCK_ROWS, Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import ERA_BITS
+from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
 __all__ = ["RequestEras"]
@@ -29,7 +30,7 @@ class RequestEras(wiring.Component):
 
     def __init__(self, *, config: NicConfig):
         self._qps = config.qps
-        reader = TableRead(14, ERA_BITS)
+        reader = TableRead(QpNumber, ERA_BITS)
         readers = {name: In(reader) for name in READERS}
         super().__init__(readers | {"advance": In(1)})
 
@@ -51,7 +52,7 @@ class RequestEras(wiring.Component):
                 copy.enable.eq(port.enable),
                 port.row.eq(copy.row),
             ]
-        qp = Signal(14, reset_less=True)
+        qp = Signal(QpNumber, reset_less=True)
         with m.If(self.requester.enable):
             m.d.sync += qp.eq(self.requester.index)
         m.d.comb += [

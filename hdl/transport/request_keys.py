@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import OPTIONAL_ACCESS, Access, WcStatus
 from hdl.config import NicConfig
 from hdl.ports.jobs import Destination, SendWqe
+from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpCfg
 
@@ -47,7 +48,7 @@ class RequestKeys(wiring.Component):
                 "start": In(1),
                 "wqe": In(SendWqe),
                 "cfg": In(QpCfg),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "destination": In(Destination),
                 "done": Out(1),
                 "status": Out(8),

@@ -9,6 +9,7 @@ from hdl.common.count import raised
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_BYTES, OPERANDS_AT
 from hdl.ports.jobs import ERA_BITS, Destination, SendFetched, TxJob, TxSource
+from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import is_datagram
 from hdl.ports.rows import QpCfg, QpTx
 from hdl.wire.opcodes import Kind
@@ -59,7 +60,7 @@ class RequestPackets(wiring.Component):
                 "cfg": In(QpCfg),
                 "destination": In(Destination),
                 "row": In(QpTx),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "era": In(ERA_BITS),
                 "start": In(1),
                 "single": Out(1),

@@ -8,6 +8,7 @@ from hdl.abi.enums import WcStatus
 from hdl.common.contract import require
 from hdl.common.skid import Register
 from hdl.ports.jobs import FetchStatus, Rewind, SendFetched
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import GENERATION, QpTx
 
 from .outstanding_types import Fail
@@ -74,7 +75,7 @@ class RequestRecovery(wiring.Component):
             {
                 "start": In(1),
                 "way": In(Recovery),
-                "qp": In(14),
+                "qp": In(QpNumber),
                 "wqe": In(SendFetched),
                 "row": In(QpTx),
                 "status": In(8),
@@ -83,7 +84,7 @@ class RequestRecovery(wiring.Component):
                 "ended": In(1),
                 "entering": In(1),
                 "refused": In(stream.Signature(Fail)),
-                "restart": In(stream.Signature(14)),
+                "restart": In(stream.Signature(QpNumber)),
                 "load": Out(1),
                 "move": Out(1),
                 "skip": Out(1),

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -52,10 +53,10 @@ class RequestRow(wiring.Component):
     def __init__(self):
         super().__init__(
             {
-                "table": Out(TableRead(14, QpTx)),
-                "write": Out(TableWrite(14, QpTx)),
+                "table": Out(TableRead(QpNumber, QpTx)),
+                "write": Out(TableWrite(QpNumber, QpTx)),
                 "read": In(1),
-                "index": In(14),
+                "index": In(QpNumber),
                 "load": In(1),
                 "move": In(1),
                 "origin": In(Origin),
@@ -69,7 +70,7 @@ class RequestRow(wiring.Component):
                 "fail": In(1),
                 "save": In(1),
                 "rewinds": In(1),
-                "qp": Out(14),
+                "qp": Out(QpNumber),
                 "row": Out(QpTx),
                 "newer": Out(1),
                 "begun": Out(1),
@@ -81,7 +82,7 @@ class RequestRow(wiring.Component):
         m = Module()
         row, step = self.row, self.step
         # A last packet's row is written after the next WQE's has been read, or in that cycle.
-        store, stored_qp = Signal(), Signal(14)  # it is written in this cycle, for that QP
+        store, stored_qp = Signal(), Signal(QpNumber)  # it is written in this cycle, for that QP
         stored = Signal()  # it was in the cycle before
         m.d.comb += [
             self.table.index.eq(self.index),

@@ -8,6 +8,7 @@ from hdl.common.count import COUNT
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.jobs import ERA_BITS, Destination, Rewind, SendFetched, TxChecked, TxJob
+from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import unanswered
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
@@ -62,19 +63,19 @@ class Requester(wiring.Component):
         super().__init__(
             {
                 "wqe": In(stream.Signature(SendFetched)),
-                "restart": In(stream.Signature(14)),
-                "cfg": Out(TableRead(14, QpCfg)),
+                "restart": In(stream.Signature(QpNumber)),
+                "cfg": Out(TableRead(QpNumber, QpCfg)),
                 "destination": Out(TableRead(8, Destination)),
                 "gids": In(data.ArrayLayout(GidFacts, config.gids)),
                 "sent": In(1),
                 "spoiled": In(1),
-                "row": Out(TableRead(14, QpTx)),
-                "row_write": Out(TableWrite(14, QpTx)),
-                "ack": Out(TableRead(14, QpAck)),
-                "rx": Out(TableRead(14, QpRx)),
-                "era": Out(TableRead(14, ERA_BITS)),
+                "row": Out(TableRead(QpNumber, QpTx)),
+                "row_write": Out(TableWrite(QpNumber, QpTx)),
+                "ack": Out(TableRead(QpNumber, QpAck)),
+                "rx": Out(TableRead(QpNumber, QpRx)),
+                "era": Out(TableRead(QpNumber, ERA_BITS)),
                 "advance": Out(1),
-                "gone_back": Out(stream.Signature(14, always_ready=True)),
+                "gone_back": Out(stream.Signature(QpNumber, always_ready=True)),
                 "append": Out(stream.Signature(Append)),
                 "appended": In(stream.Signature(16)),
                 "finish": Out(stream.Signature(Finish)),
@@ -84,7 +85,7 @@ class Requester(wiring.Component):
                 "checked": In(stream.Signature(TxChecked)),
                 "rewind": Out(stream.Signature(Rewind)),
                 "release": Out(stream.Signature(8)),
-                "started": Out(stream.Signature(14)),
+                "started": Out(stream.Signature(QpNumber)),
                 "moves": Out(1),
                 "turned": Out(1),
                 "drain_start": In(1),

@@ -15,6 +15,7 @@ from hdl.ports.jobs import (
     ScatterJob,
     ScatterKind,
 )
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpRx, ReadResource, RxMessage, SourceKind
 from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
@@ -72,7 +73,7 @@ class Responder(wiring.Component):
                 "fetch_req": Out(stream.Signature(RecvRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
                 "repoke": Out(stream.Signature(Activation)),
-                "rx_write": Out(TableWrite(14, QpRx)),
+                "rx_write": Out(TableWrite(QpNumber, QpRx)),
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
                 "decided": In(1),

@@ -11,6 +11,7 @@ from hdl.common.skid import Register
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import GENERATION, QpAck, QpCfg, QpFetch, QpState, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -57,16 +58,16 @@ class Scheduler(wiring.Component):
         super().__init__(
             {
                 "doorbell": In(activations),
-                "wake": In(stream.Signature(14)),
+                "wake": In(stream.Signature(QpNumber)),
                 "activate": In(activations),
                 "rewind": In(stream.Signature(Rewind)),
-                "started": In(stream.Signature(14)),
+                "started": In(stream.Signature(QpNumber)),
                 "moves": In(1),
-                "cfg": Out(TableRead(14, QpCfg)),
-                "ack": Out(TableRead(14, QpAck)),
-                "tx": Out(TableRead(14, QpTx)),
-                "row": Out(TableRead(14, QpFetch)),
-                "row_write": Out(TableWrite(14, QpFetch)),
+                "cfg": Out(TableRead(QpNumber, QpCfg)),
+                "ack": Out(TableRead(QpNumber, QpAck)),
+                "tx": Out(TableRead(QpNumber, QpTx)),
+                "row": Out(TableRead(QpNumber, QpFetch)),
+                "row_write": Out(TableWrite(QpNumber, QpFetch)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(SendFetched)),
                 "wqe": Out(stream.Signature(SendFetched)),
@@ -161,7 +162,7 @@ class Scheduler(wiring.Component):
         beside what comes next.
 
         Returns whether none waits, and a function that lets one wait."""
-        waits, qp, again = Signal(), Signal(14, reset_less=True), active.set3
+        waits, qp, again = Signal(), Signal(QpNumber, reset_less=True), active.set3
         wiring.connect(m, wiring.flipped(self.doorbell), active.set0)
         wiring.connect(m, wiring.flipped(self.activate), active.set2)
         m.d.comb += [

@@ -17,6 +17,7 @@ from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
 from hdl.ports.headers import Departure, RxHeader
 from hdl.ports.jobs import Activation, TxChecked
+from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.tables import TableProgram
 
@@ -69,7 +70,7 @@ class Transport(wiring.Component):
             {
                 "doorbell_send": In(stream.Signature(activation_layout(16))),
                 "doorbell_receive": In(stream.Signature(Activation)),
-                "lost": In(stream.Signature(14)),
+                "lost": In(stream.Signature(QpNumber)),
                 "send_fetch": Out(SendFetchPort()),
                 "recv_fetch": Out(RecvFetchPort()),
                 "tx": Out(TxPort()),
@@ -204,7 +205,7 @@ class Transport(wiring.Component):
 
     def _receive(self, m, receive, outstanding, scheduler, replier, pokes) -> None:
         """From packets that came to jobs, replies and finished WQEs."""
-        m.submodules.wakes = wakes = StreamFifo(shape=14, depth=8)
+        m.submodules.wakes = wakes = StreamFifo(shape=QpNumber, depth=8)
         m.submodules.replies = replies = StreamArbiter(shape=Activation, inputs=2)
         fetch, command = self.recv_fetch, self.command
         connect(m, flipped(self.header), receive.header)
