@@ -798,7 +798,7 @@ FAULTS = (
     Fault(
         name="avail-event-unwritten",
         what="a queue is found empty without asking for a notification",
-        force=Force("hdl.queues.polls:Polls", "event_idx", stuck(0), having="event_idx"),
+        force=Force("hdl.queues.polls:Polls", "wanted", stuck(0), having="write_client"),
         tests=FETCH,
     ),
     Fault(
@@ -816,13 +816,13 @@ FAULTS = (
     Fault(
         name="packed-buffer-misnamed",
         what="a list of descriptors in a packed ring comes back under another id",
-        force=Force("hdl.queues.walker:Walker", "id", plus(1), having="id"),
+        force=Force("hdl.queues.walker:Walker", "id", plus(1)),
         tests=PACKED,
     ),
     Fault(
         name="packed-interrupt-unwanted",
         what="the driver's event suppression structure is not looked at",
-        force=Force("hdl.queues.used:UsedWriter", "suppressed", stuck(0), having="packed"),
+        force=Force("hdl.queues.used:UsedWriter", "suppressed", stuck(0)),
         tests=PACKED,
     ),
     # Requests received.

@@ -15,7 +15,7 @@ from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
 from .local import FunctionBus
-from .virtio import VirtioFunction, told_features
+from .virtio import VirtioFunction
 
 __all__ = ["FLR_ANSWERS", "GuestFunctions"]
 
@@ -62,8 +62,7 @@ class GuestFunctions(wiring.Component):
             {f"bus{n}": In(FunctionBus()) for n in count}
             | {f"status{n}": Out(FunctionStatus()) for n in count}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
-            | {name: Out(config.functions) for name in (*told_features(config), "intx")}
-            | {name: Out(config.functions) for name in FLR_ANSWERS}
+            | {name: Out(config.functions) for name in (*FLR_ANSWERS, "intx")}
             | {
                 "flr": In(config.functions),
                 "control_read": In(TableRead(16, QueueRow)),
@@ -98,7 +97,7 @@ class GuestFunctions(wiring.Component):
                 mine, its = getattr(status, name), getattr(function, name)
                 m.d.comb += mine.eq(its) if member.flow == Out else its.eq(mine)
             m.d.comb += function.flr.eq(self.flr[n])
-        for name in (*told_features(config), *FLR_ANSWERS, "intx"):
+        for name in (*FLR_ANSWERS, "intx"):
             m.d.comb += getattr(self, name).eq(Cat(getattr(one, name) for one in functions))
         for name in (*(f"queue_read{i}" for i in range(self._reads)), "control_read"):
             self._rows(m, name, functions)

@@ -98,7 +98,7 @@ class HostSide(wiring.Component):
         return m
 
     def _engines(self, m, guests, room_reset) -> None:
-        """Rows, resets, errors, features and interrupts of the virtqueue engines."""
+        """Rows, resets, errors and interrupts of the virtqueue engines."""
 
         def room(name: str, component):
             m.submodules[name] = ResetInserter(room_reset)(component)
@@ -117,13 +117,6 @@ class HostSide(wiring.Component):
             error = room(f"{name}_error", Register(shape=QueueError))
             connect(m, flipped(engine.error), error.i)
             connect(m, error.o, getattr(errors, f"i{number}"))
-            m.d.comb += [
-                engine.event_idx.eq(guests.event_idx),
-                engine.indirect.eq(guests.indirect_desc),
-                engine.in_order.eq(guests.in_order),
-            ]
-            if self._config.packed:
-                m.d.comb += engine.packed.eq(guests.packed)
         for number, name in enumerate(INTERRUPTING):
             connect(m, flipped(getattr(self, name).interrupt), getattr(interrupts, f"i{number}"))
 

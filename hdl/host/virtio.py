@@ -22,26 +22,24 @@ from .config_space import ConfigSpace, rdma_image
 from .local import FunctionBus
 from .msix import Msix
 from .virtio_accesses import VirtioAccesses
-from .virtio_common import CommonConfig
+from .virtio_common import CommonConfig, offered_features
 from .virtio_counters import CounterWindow, QpCounterWindow
 from .virtio_device_config import DeviceConfig
 from .virtio_queues import VirtioQueues
 
-__all__ = ["VirtioFunction", "told_features"]
+__all__ = ["VirtioFunction"]
 
 #: Doorbells that may wait for the router; fewer than the cycles of any reset, which empties them.
 DOORBELLS = 8
 
 
-def told_features(config: NicConfig) -> dict[str, Feature]:
-    """Members named after the feature each one tells of."""
-    packed = {"packed": Feature.RING_PACKED} if config.packed else {}
-    return {
-        "event_idx": Feature.EVENT_IDX,
-        "in_order": Feature.IN_ORDER,
-        "indirect_desc": Feature.INDIRECT_DESC,
-        "notification_data": Feature.NOTIFICATION_DATA,
-    } | packed
+#: Fields of ``RingFormat``, and the feature that each one tells of. 0: it is not offered.
+FORMAT = {
+    "packed": Feature.RING_PACKED,
+    "event_idx": Feature.EVENT_IDX,
+    "indirect": Feature.INDIRECT_DESC,
+    "in_order": Feature.IN_ORDER,
+}
 
 
 class VirtioFunction(wiring.Component):
@@ -57,10 +55,9 @@ class VirtioFunction(wiring.Component):
     virtqueues, ``control_read`` In: that of the control queue; ``program`` In: the firmware's view
     of them; ``mac`` In (48, first wire byte in bits 7:0); ``counters`` and ``qp_counters`` Out, if
     any: words that the driver can read. Status, Out: ``driver_ok``, ``status``, ``resetting``,
-    ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and ``needs_reset_queue``, and the
-    negotiated features ``event_idx``, ``in_order``, ``indirect_desc``, ``notification_data``, of a
-    card with them ``packed`` rings, and ``features``: the first of the device type's own (all 0
-    until FEATURES_OK).
+    ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and ``needs_reset_queue``, and
+    ``features``: the first of the device type's own (all 0 until FEATURES_OK). Those that tell how
+    rings are laid out are in the virtqueues' rows.
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
     vectors), one of a counter as much later as its owner answers. Throughput: one access at a time,
     a doorbell in 3 cycles.
@@ -108,7 +105,6 @@ class VirtioFunction(wiring.Component):
                 "needs_reset_cause": Out(QueueErrorCause),
                 "needs_reset_queue": Out(16),
             }
-            | {name: Out(1) for name in told_features(config)}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
             | ({"counters": Out(TableProgram(COUNTER_INDEX, 32))} if counters else {})
             | ({"qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32))} if counters else {})
@@ -170,8 +166,10 @@ class VirtioFunction(wiring.Component):
             self.flr_over.eq(begun & common.over),
         ]
         m.d.sync += begun.eq(self.flr)
-        for name, feature in told_features(config).items():
-            m.d.comb += getattr(self, name).eq(common.features[feature])
+        offered = offered_features(config)
+        for name, feature in FORMAT.items():
+            if offered & feature.mask:
+                m.d.comb += queues.format[name].eq(common.features[feature])
 
         isr = Signal(2)
         ports = {
@@ -199,18 +197,15 @@ class VirtioFunction(wiring.Component):
             wiring.connect(m, getattr(accesses, name), port)
         m.d.comb += [
             accesses.driver_ok.eq(self.driver_ok),
-            accesses.notification_data.eq(self.notification_data),
+            # What the next descriptor of a packed ring is says nothing without its size.
+            accesses.notification_data.eq(
+                common.features[Feature.NOTIFICATION_DATA] & ~queues.format.packed
+            ),
             accesses.window_bar.eq(pci.window_bar),
             accesses.window_offset.eq(pci.window_offset),
             accesses.window_length.eq(pci.window_length),
             accesses.isr.eq(isr),
         ]
-        if config.packed:
-            # What the next descriptor is says nothing without the size of the ring: it is read.
-            m.d.comb += [
-                accesses.notification_data.eq(self.notification_data & ~self.packed),
-                queues.packed.eq(self.packed),
-            ]
         self._interrupts(m, pci, common, msix, isr, accesses.isr_read)
         return m
 

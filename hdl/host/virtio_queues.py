@@ -12,7 +12,7 @@ from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.rows import QueueRow, kept_bits
+from hdl.ports.rows import QueueRow, RingFormat, kept_bits
 from hdl.ports.tables import TableProgram, TableRead
 
 from .local import LocalPort, lanes, merge
@@ -27,8 +27,8 @@ COMMON = abi.COMMON_CFG.offset
 class VirtioQueues(wiring.Component):
     """Serves the ``queue_*`` registers of the common configuration for the queue in ``select``.
 
-    Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In, and
-    ``packed`` In of a card with packed rings: the feature was negotiated; ``hidden`` In, while the
+    Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In: the
+    feature was negotiated; ``format`` In: of all rings, as each row says; ``hidden`` In, while the
     device is reset: accesses of the driver read the reset values and write nothing; ``clear`` In,
     held until ``cleared`` (one cycle): every row back to its reset value; ``clearing`` Out;
     ``misaligned`` Out, one cycle, with ``misaligned_queue``; ``queue_reset`` Out, stream of queue
@@ -57,6 +57,7 @@ class VirtioQueues(wiring.Component):
                 "port": In(LocalPort(12)),
                 "select": In(16),
                 "ring_reset": In(1),
+                "format": In(RingFormat),
                 "hidden": In(1),
                 "clear": In(1),
                 "cleared": Out(1),
@@ -69,7 +70,6 @@ class VirtioQueues(wiring.Component):
                 "control_read": In(TableRead(16, QueueRow)),
             }
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
-            | ({"packed": In(1)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -185,7 +185,10 @@ class VirtioQueues(wiring.Component):
                     rows.write.enable.eq(self.program.write),
                 ]
                 m.next = "IDLE"
-        m.d.comb += self.program.read_row.eq(row.row)
+        m.d.comb += [
+            self.program.read_row.eq(row.row),
+            self.program.read_row.format.eq(self.format),
+        ]
 
         self._effects(m, resets, row, changed, acting)
         return m
@@ -198,6 +201,7 @@ class VirtioQueues(wiring.Component):
                 copy.index.eq(port.index),
                 copy.enable.eq(port.enable),
                 port.row.eq(copy.row.row),
+                port.row.format.eq(self.format),
             ]
         # Its engine reads few rows, so it needs no copy of tens of thousands of rows.
         events = self._config.events
@@ -207,6 +211,7 @@ class VirtioQueues(wiring.Component):
             control.write.enable.eq(rows.write.enable & (rows.write.index == CONTROL_QUEUE)),
             control.read0.enable.eq(self.control_read.enable),
             self.control_read.row.eq(control.read0.row),
+            self.control_read.row.format.eq(self.format),
         ]
         if events:
             self._more_rows(m, rows, control)
@@ -287,11 +292,9 @@ class VirtioQueues(wiring.Component):
             (abi.USED_ALIGN, row.device),
         )
         misaligned = Cat(address[: align.bit_length() - 1] for align, address in rings).any()
-        if self._config.packed:
-            # The event suppression structures lie where the rings of a split queue do.
-            ends = range(abi.AVAIL_ALIGN.bit_length() - 1, abi.EVENT_ALIGN.bit_length() - 1)
-            misaligned |= self.packed & Cat(row.driver[bit] for bit in ends).any()
-        return misaligned
+        # The event suppression structures lie where the rings of a split queue do.
+        ends = range(abi.AVAIL_ALIGN.bit_length() - 1, abi.EVENT_ALIGN.bit_length() - 1)
+        return misaligned | (self.format.packed & Cat(row.driver[bit] for bit in ends).any())
 
     def _registers(self, m: Module, old, changed, value) -> None:
         """``value`` becomes the word read, a cycle later; ``changed`` the row after a write."""

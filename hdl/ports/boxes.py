@@ -73,25 +73,18 @@ __all__ = [
 class EnginePort(Signature):
     """Between a virtqueue engine and the host side, seen from the engine.
 
-    ``queue_read``: rows of the virtqueues. ``error``: broken rings. ``event_idx``, ``indirect``,
-    ``in_order``, of a card with packed rings ``packed``: negotiated features, a bit for each
-    function. ``interrupt``: of an engine that has ``interrupts``. ``resetting``: functions in a
-    device reset, for the ``control`` engine.
+    ``queue_read``: rows of the virtqueues. ``error``: broken rings. ``interrupt``: of an engine
+    that has ``interrupts``. ``resetting``: functions in a device reset, for the ``control`` engine.
     """
 
     def __init__(self, config: NicConfig, *, interrupts: bool = False, control: bool = False):
-        width, negotiated = config.width, In(config.functions)
+        width = config.width
         members = {
             "queue_read": Out(TableRead(16, QueueRow)),
             "error": Out(stream.Signature(QueueError)),
-            "event_idx": negotiated,
-            "indirect": negotiated,
-            "in_order": negotiated,
             "read_client": Out(ReadClient(width)),
             "write_client": Out(WriteClient(width)),
         }
-        if config.packed:
-            members["packed"] = negotiated
         if interrupts:
             members["interrupt"] = Out(stream.Signature(Interrupt))
         if control:

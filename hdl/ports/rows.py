@@ -37,6 +37,7 @@ __all__ = [
     "QpRx",
     "QpReply",
     "ReceiveSource",
+    "RingFormat",
     "RxMessage",
     "SourceKind",
     "ReadResource",
@@ -306,7 +307,7 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
         label, prefix = fields["flow_label"], fields["dgid"]
         pair ^= ((1 << label.width) - 1) << vector + label.offset
         pair ^= ((1 << MAPPED_BITS) - 1) << vector + prefix.offset
-    rings = _kept(QueueRow, dict.fromkeys(("desc", "driver", "device"), address))
+    rings = _kept(QueueRow, dict.fromkeys(("desc", "driver", "device"), address) | {"format": 0})
     return {
         "mrs": _kept(MrRow, cuts),
         "qp_cfg": pair,
@@ -333,6 +334,16 @@ class CqRow(data.Struct):
     error: 1  # overflow: nothing is written any more
 
 
+class RingFormat(data.Struct):
+    """How a virtqueue is laid out, and what its two sides tell each other: the features that the
+    driver has accepted (Virtio 1.2, 6), the same for all queues of a function."""
+
+    packed: 1  # RING_PACKED
+    event_idx: 1  # EVENT_IDX
+    indirect: 1  # INDIRECT_DESC
+    in_order: 1  # IN_ORDER
+
+
 class QueueRow(data.Struct):
     """One virtqueue as the driver set it up."""
 
@@ -343,3 +354,4 @@ class QueueRow(data.Struct):
     device: 64  # used ring
     vector: 16  # 0xFFFF = none
     fresh: 1  # reset since the firmware last cleared this bit: ring positions start at 0
+    format: RingFormat  # of the function; it is not stored with the queue

@@ -4,6 +4,7 @@ from amaranth.lib import data
 
 from hdl.ports.jobs import Completion, QueueErrorCause
 from hdl.ports.numbers import CqNumber
+from hdl.ports.rows import RingFormat
 
 from .types import UsedRing
 
@@ -15,6 +16,7 @@ class CqRing(data.Struct):
 
     queue: 16
     size_log2: 4
+    format: RingFormat
     device: 64
     vector: 16
 
@@ -68,6 +70,7 @@ class Check(data.Struct):
     poll: 1
     disabled: 1
     size_log2: 4
+    format: RingFormat
 
 
 class Ring(data.Struct):

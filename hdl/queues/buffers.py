@@ -12,7 +12,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Completion, QueueErrorCause
-from hdl.ports.numbers import CqNumber, completion_queue, of_function, ordinal_in
+from hdl.ports.numbers import CqNumber, completion_queue
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
@@ -21,7 +21,7 @@ from .descriptor import ShortDescriptors
 from .heads import RingHeads
 from .plain import OddElements, PlainHeads
 from .reach import Reach, reach_flow, read_reach
-from .types import ChainJob, Table
+from .types import ChainJob, Table, queue_row, used_base
 
 __all__ = ["CqBuffers", "MAX_CHAIN"]
 
@@ -40,13 +40,13 @@ class CqBuffers(wiring.Component):
 
     Spec: Virtio 1.2, 2.7.6, 2.8; virtio-rdma VR-4.11.
     Members: ``i`` completions, ``o`` jobs in the same order; ``queue`` the WQE's of the job at
-    ``o``, which is not as late; ``chain`` the chains of the jobs that
-    will be ``odd``, in their order; ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain
-    of a CQ was broken; ``program`` the firmware's window (``armed`` of a row is not kept here;
-    ``available`` becomes ``position``, whatever is written); ``flush`` (with nothing inside)
-    forgets entries read ahead; ``packed``: rings are; ``hold``: take no completion; ``ready``;
-    ``soon``: a job without a CQE comes within a few cycles if none is here. ``read_client0`` avail
-    indices, ``read_client1`` ring entries, ``read_client2`` descriptors.
+    ``o``, which is not as late; ``chain`` the chains of the jobs that will be ``odd``, in their
+    order; ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain of a CQ was broken;
+    ``program`` the firmware's window (``armed`` of a row is not kept here; ``available`` becomes
+    ``position``, whatever is written); ``flush`` (with nothing inside) forgets entries read ahead;
+    ``hold``: take no completion; ``ready``; ``soon``: a job without a CQE comes within a few cycles
+    if none is here. ``read_client0`` avail indices, ``read_client1`` ring entries,
+    ``read_client2`` descriptors.
     A completion passes three stages, each with up to 32 reads in flight: the avail index, if the
     last one read is used up; the ring entries (RingHeads); the descriptor (ShortDescriptors). In
     the first its position is taken. A completion whose CQ's index is being read waits there for
@@ -78,7 +78,6 @@ class CqBuffers(wiring.Component):
                 "read_client1": read,
                 "read_client2": read,
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -135,10 +134,9 @@ class CqBuffers(wiring.Component):
             tables.i.payload.function.eq(job.request.function),
             tables.i.payload.desc.eq(job.desc),
             tables.i.payload.size_log2.eq(job.size_log2),
+            tables.i.payload.format.eq(job.format),
         ]
         m.d.comb += heads.flush.eq(self.flush)
-        if config.packed:
-            m.d.comb += [heads.packed.eq(self.packed), descriptors.packed.eq(self.packed)]
 
         clear = Signal(range(config.cqs))
         with m.If(~self.ready):
@@ -205,7 +203,7 @@ class CqBuffers(wiring.Component):
         completion = Signal(Completion, reset_less=True)
         wqe_row = Signal(QueueRow, reset_less=True)
         cq_row = Signal(QueueRow, reset_less=True)
-        queue, cq = self.queue_read.row, Signal(CqNumber)
+        queue, cq = queue_row(m, self._config, self.queue_read.row), Signal(CqNumber)
         # ``beyond``: how far the avail index lies beyond the next position.
         returns, beyond = Signal(), Signal(16, reset_less=True)
         look, lookable, polling, poll = Signal(), Signal(), Signal(), Signal()
@@ -215,10 +213,7 @@ class CqBuffers(wiring.Component):
         checks, rings = checks
         kind, wait, check = kinds.i.payload, waiting.i.payload, checks.i.payload
         ring = rings.i.payload
-        packed = None
-        if self._config.packed:
-            packed = of_function(self._config, self.packed, completion.function)
-        reach = read_reach(self._config, cq_row, position, packed)
+        reach = read_reach(self._config, cq_row, position)
         m.d.comb += [
             wait.completion.eq(completion),
             kind.emit.eq(completion.emit),
@@ -235,6 +230,7 @@ class CqBuffers(wiring.Component):
             check.poll.eq(poll),
             check.disabled.eq(~cq_row.enabled),
             check.size_log2.eq(cq_row.size_log2),
+            check.format.eq(cq_row.format),
             polls.i.payload.function.eq(completion.function),
             polls.i.payload.addr.eq(reach[0]),
             polls.i.payload.offset.eq(reach[1]),
@@ -245,7 +241,7 @@ class CqBuffers(wiring.Component):
         for ring, row in ((wait.wqe_ring, wqe_row), (wait.cq_ring, cq_row)):
             m.d.comb += [
                 getattr(ring, name).eq(getattr(row, name))
-                for name in ("size_log2", "device", "vector")
+                for name in ("size_log2", "format", "device", "vector")
             ]
         for ram in (positions, available, errors):
             m.d.comb += [ram.read0.index.eq(cq[:bits]), ram.read0.enable.eq(look)]
@@ -273,7 +269,7 @@ class CqBuffers(wiring.Component):
                     self.queue_read.enable.eq(1),
                 ]
                 m.d.sync += [wqe_row.eq(queue), returns.eq(completion.ring & queue.enabled)]
-                self._returned_to(m, packed, wqe_row, queue)
+                m.d.sync += wqe_row.device.eq(used_base(queue))
                 m.next = "CQ"
                 with m.If(~completion.emit):
                     m.next = "PASS"
@@ -284,10 +280,10 @@ class CqBuffers(wiring.Component):
             with m.State("CQ"):
                 m.d.sync += [
                     cq_row.eq(queue),
+                    cq_row.device.eq(used_base(queue)),
                     lookable.eq(queue.enabled & ~errors.read0.row),
                     beyond.eq(available.read0.row + ~position),
                 ]
-                self._returned_to(m, packed, cq_row, queue)
                 m.next = "GIVE"
             with m.State("GIVE"):
                 with m.If(polling):
@@ -306,13 +302,6 @@ class CqBuffers(wiring.Component):
             m.d.comb += passing.eq(self.i.valid & ~self.hold & ~self.i.payload.emit)
         return taken, passing
 
-    @staticmethod
-    def _returned_to(m: Module, packed, row, queue) -> None:
-        """Used buffers of a packed queue go back to its only ring."""
-        if packed is not None:
-            with m.If(packed):
-                m.d.sync += row.device.eq(queue.desc)
-
     def _check(self, m: Module, polls, checks, verdicts, heads, available, errors):
         """Says of each completion with a CQE whether it is lost; returns whether an avail index,
         and whether an error, is to be written."""
@@ -323,11 +312,10 @@ class CqBuffers(wiring.Component):
         index, ahead = Signal(16, reset_less=True), Signal(16, reset_less=True)
         answer, failed = Signal(16), Signal(reset_less=True)
         checked, wrong, done = Signal(), Signal(), Signal()
-        error, none, beyond = Signal(), Signal(), Signal()
-        polls, reach = polls.o, None
-        if self._config.packed:
-            reach = self._reach(m, polls, checks)
-            polls = reach.o
+        error, none, beyond, looks = Signal(), Signal(), Signal(), Signal()
+        m.submodules.reach = reach = Reach(config=self._config)
+        connect(m, polls.o, reach.i)
+        polls = reach.o
         m.d.sync += [
             error.eq(errors.read1.row),
             none.eq(ahead == 0),
@@ -343,8 +331,13 @@ class CqBuffers(wiring.Component):
             job.request.position.eq(check.position),
             job.request.known.eq(index),
             job.size_log2.eq(check.size_log2),
+            job.format.eq(check.format),
             job.desc.eq(ring.desc),
             job.driver.eq(ring.driver),
+            reach.packed.eq(check.format.packed),
+            reach.position.eq(check.position),
+            reach.size_log2.eq(check.size_log2),
+            reach.look.eq(looks & checks.o.valid & check.poll),
             verdicts.i.valid.eq(done),
             checks.o.ready.eq(done),
         ]
@@ -355,10 +348,9 @@ class CqBuffers(wiring.Component):
                     ahead.eq(answer - check.position),
                     failed.eq(polls.payload.error),
                 ]
-                if reach is not None:
-                    m.d.comb += reach.look.eq(checks.o.valid & check.poll)
-                    with m.If(check.poll & reach.packed):
-                        m.d.sync += [index.eq(check.position + answer), ahead.eq(answer)]
+                m.d.comb += looks.eq(1)
+                with m.If(check.poll & check.format.packed):
+                    m.d.sync += [index.eq(check.position + answer), ahead.eq(answer)]
                 with m.If(checks.o.valid & (~check.poll | polls.valid)):
                     m.d.comb += polls.ready.eq(check.poll)
                     m.next = "WEIGH"
@@ -386,21 +378,6 @@ class CqBuffers(wiring.Component):
                     m.next = "LOOK"
         return checked, wrong
 
-    def _reach(self, m: Module, polls, checks) -> Reach:
-        """What was read for the next check tells, of packed CQs too."""
-        m.submodules.reach = reach = Reach(config=self._config)
-        check = checks.o.payload
-        packed = self.packed
-        if self._config.functions > 1:
-            packed = packed.bit_select(ordinal_in(self._config, "cqs", check.cq), 1)
-        connect(m, polls, reach.i)
-        m.d.comb += [
-            reach.packed.eq(packed),
-            reach.position.eq(check.position),
-            reach.size_log2.eq(check.size_log2),
-        ]
-        return reach
-
     def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
         kinds, waiting = waiting
@@ -420,7 +397,8 @@ class CqBuffers(wiring.Component):
             self.chain.payload.function.eq(table.function),
             self.chain.payload.desc.eq(table.desc),
             self.chain.payload.size_log2.eq(table.size_log2),
-            self.chain.payload.head.eq(descriptors.place if self._config.packed else element.head),
+            self.chain.payload.format.eq(table.format),
+            self.chain.payload.head.eq(element.place),
             self.chain.payload.limit.eq(MAX_CHAIN),
             self.chain.payload.writable.eq(1),
         ]

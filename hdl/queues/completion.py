@@ -108,8 +108,6 @@ class CompletionEngine(wiring.Component):
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "cq_program": In(TableProgram(CqNumber, CqRow)),
                 "used_program": In(TableProgram(16, 16)),
-                "event_idx": In(config.functions),
-                "indirect": In(config.functions),
                 "idle": Out(1),
                 "completions": Out(COUNT),
                 "overflows": Out(COUNT),
@@ -117,7 +115,6 @@ class CompletionEngine(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -221,14 +218,10 @@ class CompletionEngine(wiring.Component):
         ):
             connect(m, one, other)
         m.d.comb += [
-            walker.indirect.eq(self.indirect),
             buffers.hold.eq(self.queue_reset.valid | ~tables.cleared),
             tables.hold.eq(buffers.fault),
+            used.count.eq(1),
         ]
-        if config.packed:
-            parts = (buffers, walker, m.submodules.runs, used)
-            m.d.comb += [part.packed.eq(self.packed) for part in parts]
-            m.d.comb += used.count.eq(1)
 
     def _write(self, m: Module, acts: _Acts) -> None:
         """One write client, a burst at a time. What stands in the register is not with the write
@@ -259,7 +252,6 @@ class CompletionEngine(wiring.Component):
             runs.i.payload.ring.eq(ring),
             runs.i.payload.index.eq(tables.used_index),
             runs.i.payload.head.eq(Mux(acts.second, job.head, completion.head)),
-            used.event_idx.eq(self.event_idx),
             used.i.payload.function.eq(completion.function),
             used.i.payload.ring.eq(ring),
             used.i.payload.index.eq(tables.used_index),
@@ -390,5 +382,5 @@ class CompletionEngine(wiring.Component):
         m.d.sync += acts.begun.eq(0)
         m.d.sync += [
             getattr(work.ring, name).eq(getattr(ring, name))
-            for name in ("queue", "size_log2", "device", "vector")
+            for name in ("queue", "size_log2", "format", "device", "vector")
         ]

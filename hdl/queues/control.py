@@ -23,12 +23,12 @@ from hdl.ports.numbers import card_number, function_of, number_in, of_function, 
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
-from .control_types import ControlChain, ControlJob, ControlQueue, serve_packed
+from .control_types import ControlChain, ControlJob, ControlQueue
 from .element import ElementReader
 from .read import ReadShare
 from .response import ResponseWriter
 from .ring import AvailRing
-from .types import NO_VECTOR
+from .types import NO_VECTOR, queue_row, used_base
 from .used import UsedWriter
 from .walker import Walker
 
@@ -79,8 +79,6 @@ class ControlEngine(wiring.Component):
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "interrupt": Out(stream.Signature(Interrupt)),
                 "error": Out(stream.Signature(QueueError)),
-                "event_idx": In(config.functions),
-                "indirect": In(config.functions),
                 "resetting": In(config.functions),
                 "idle": Out(1),
                 "requests": Out(COUNT),
@@ -88,7 +86,6 @@ class ControlEngine(wiring.Component):
                 "write_client": Out(WriteClient(config.width)),
             }
             | ({"post": In(QueuePost())} if config.events else {})
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -112,7 +109,7 @@ class ControlEngine(wiring.Component):
             self.pending.eq(pending),
         ]
         events = Array(Signal(16, name=f"events{n}") for n in range(config.functions))
-        behind = m.submodules.walker.count if config.packed else 1  # positions of a chain
+        behind = m.submodules.walker.count  # positions of a chain
         with m.If(posting):
             ordinal = ordinal_in(config, "queues", post.queue)
             at = Mux(post.look, post.position, events[ordinal])
@@ -127,8 +124,6 @@ class ControlEngine(wiring.Component):
             with m.If(m.submodules.used.done):
                 m.d.sync += events[ordinal].eq(at + behind)
         self._drive(m, job, chain)
-        if config.packed:
-            serve_packed(m, config, self, job)
         self._split(m, chain)
         self._request_words(m, chain)
         with m.If(self.error.ready):
@@ -335,22 +330,21 @@ class ControlEngine(wiring.Component):
 
     def _drive(self, m: Module, job, chain) -> None:
         """Gives the job and its queue's row to the parts."""
-        row = self.queue_read.row
+        row = queue_row(m, self._config, self.queue_read.row)
         ring, walker, writer = m.submodules.ring, m.submodules.walker, m.submodules.writer
         element, used, output = m.submodules.element, m.submodules.used, m.submodules.output
         m.d.comb += [
             self.function.eq(job.function),
             self.queue_read.index.eq(job.queue),
-            ring.event_idx.eq(self.event_idx),
             ring.i.payload.function.eq(job.function),
             ring.i.payload.queue.eq(job.queue),
             ring.i.payload.row.eq(row),
             ring.i.payload.position.eq(job.position),
             ring.i.payload.known.eq(job.known),
-            walker.indirect.eq(self.indirect),
             walker.i.payload.function.eq(job.function),
             walker.i.payload.desc.eq(row.desc),
             walker.i.payload.size_log2.eq(row.size_log2),
+            walker.i.payload.format.eq(row.format),
             walker.i.payload.head.eq(chain.head),
             walker.i.payload.limit.eq(MAX_CHAIN),
             walker.i.payload.readable.eq(~job.post),
@@ -362,15 +356,16 @@ class ControlEngine(wiring.Component):
             self.response.enable.eq(writer.response.enable),
             writer.response.row.eq(self.response.row),
             used.accepted.eq(~output.o.valid),
-            used.event_idx.eq(self.event_idx),
             used.i.payload.function.eq(job.function),
+            used.count.eq(walker.count),
             used.i.payload.ring.size_log2.eq(row.size_log2),
+            used.i.payload.ring.format.eq(row.format),
             used.i.payload.ring.driver.eq(row.driver),
-            used.i.payload.ring.device.eq(row.device),
+            used.i.payload.ring.device.eq(used_base(row)),
             used.i.payload.ring.vector.eq(row.vector),
             used.i.payload.ring.queue.eq(job.queue),
             used.i.payload.index.eq(job.used_index),
-            used.i.payload.head.eq(chain.head),
+            used.i.payload.head.eq(Mux(row.format.packed, walker.id, chain.head)),
             used.i.payload.length.eq(writer.written),
             used.i.payload.notify.eq(row.vector != NO_VECTOR),
             self.error.payload.queue.eq(job.queue),

@@ -1,13 +1,10 @@
 """What the control engine knows of its queues, and of the chain at hand."""
 
-from amaranth.hdl import Module
 from amaranth.lib import data
 
-from hdl.config import NicConfig
 from hdl.ports.jobs import QueueErrorCause
-from hdl.ports.numbers import of_function
 
-__all__ = ["ControlChain", "ControlJob", "ControlQueue", "serve_packed"]
+__all__ = ["ControlChain", "ControlJob", "ControlQueue"]
 
 
 class ControlQueue(data.Struct):
@@ -43,17 +40,3 @@ class ControlChain(data.Struct):
     element_done: 1  # all words of the request have been written
     upper: 1  # next is the upper half of the element's word,
     place: 5  # and this word of the request
-
-
-def serve_packed(m: Module, config: NicConfig, engine, job) -> None:
-    """What ``ControlEngine`` does otherwise for a packed queue: a chain goes back to its only ring,
-    named by its id."""
-    parts = m.submodules
-    ring, walker, used = parts.ring, parts.walker, parts.used
-    m.d.comb += [part.packed.eq(engine.packed) for part in (ring, walker, used)]
-    m.d.comb += used.count.eq(walker.count)
-    with m.If(of_function(config, engine.packed, job.function)):
-        m.d.comb += [
-            used.i.payload.ring.device.eq(engine.queue_read.row.desc),
-            used.i.payload.head.eq(walker.id),
-        ]

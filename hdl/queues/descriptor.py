@@ -11,7 +11,6 @@ from hdl.common.address import mask
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.numbers import of_function
 
 from .flow import ReadFlow
 from .read import ReadShare
@@ -30,8 +29,8 @@ class ShortDescriptors(wiring.Component):
     Members: ``i`` heads; ``table``: the descriptor table of each, in the same order; ``o`` one
     Element per head, in order (``length`` modulo 512); with ``guesses`` ``guess``: reads of the
     descriptors of heads that will come with ``guessed``, in their order. A guess that is right
-    saves the head its host read, one that is not is read and left. Of a ``packed`` ring the
-    Element has the buffer's id as its head, and ``place`` is where its descriptor lies.
+    saves the head its host read, one that is not is read and left. Of a packed ring the Element has
+    the buffer's id as its head.
     Latency: a host read plus 5 cycles. Throughput: a head in 3 cycles (4 at 64 bits).
     Errors: none of its own: a head beyond the table, a descriptor with NEXT, INDIRECT or of the
     wrong direction, a length beyond the bounds, a buffer in the last ``most`` bytes of the address
@@ -63,8 +62,6 @@ class ShortDescriptors(wiring.Component):
         }
         if guesses:
             members["guess"] = In(stream.Signature(FlowRead))
-        if config.packed:
-            members |= {"packed": In(config.functions), "place": Out(16)}
         super().__init__(members)
 
     def elaborate(self, platform):
@@ -157,18 +154,22 @@ class ShortDescriptors(wiring.Component):
                 m.d.sync += kept.eq(beat.data)
         m.d.comb += [
             element.head.eq(waited.head),
+            element.place.eq(waited.head),
             element.failed.eq(waited.failed),
             element.table.eq(waited.table),
             element.addr.eq(desc.addr),
             element.length.eq(desc.len),
             element.odd.eq(waited.odd | failed | unfit),
         ]
-        packed = self._packed(m, desc, failed) if self._config.packed else None
+        packed = waited.table.format.packed
+        with m.If(packed):
+            m.d.comb += [
+                element.head.eq(_as_packed(desc).id),
+                element.failed.eq(waited.failed | (failed & ~waited.odd)),
+            ]
 
         def is_unfit(desc):
-            flags = desc.flags
-            if packed is not None:
-                flags = Mux(packed, _as_packed(desc).flags, flags)
+            flags = Mux(packed, _as_packed(desc).flags, desc.flags)
             return (
                 ((flags & (DescFlags.NEXT | DescFlags.INDIRECT)) != 0)
                 | (((flags & DescFlags.WRITE) != 0) != int(self._writable))
@@ -209,18 +210,6 @@ class ShortDescriptors(wiring.Component):
                 m.d.sync += guessed.eq(0)
                 with m.If(self.o.ready):
                     m.next = "WAIT"
-
-    def _packed(self, m: Module, desc, failed) -> Value:
-        """The Element of a packed ring. Returns whether it is one."""
-        waited = m.submodules.waits.o.payload
-        packed = of_function(self._config, self.packed, waited.table.function)
-        m.d.comb += self.place.eq(waited.head)
-        with m.If(packed):
-            m.d.comb += [
-                self.o.payload.head.eq(_as_packed(desc).id),
-                self.o.payload.failed.eq(waited.failed | (failed & ~waited.odd)),
-            ]
-        return packed
 
 
 def _as_packed(desc) -> data.View:

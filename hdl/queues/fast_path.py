@@ -30,10 +30,9 @@ class FastPath(wiring.Component):
 
     Parameters: ``receive`` as in ShortWqes; these are fetched ahead, so nothing is spent on how
     long one takes: no heads are guessed, and read data pass FIFOs. They bring their lines.
-    Members: ``i`` and, without ``receive``, ``in_order`` as in RingHeads; ``line``, ``slot``,
-    ``slot_line``, ``slot_valid``, ``o`` as in ShortWqes; ``job`` (with ``o``): the verdict's;
-    ``flush``; ``packed``: rings are; ``read_client0`` ring, ``read_client1`` descriptors,
-    ``read_client2`` elements.
+    Members: ``i`` as in RingHeads; ``line`` (without ``receive``), ``slot``, ``slot_line``,
+    ``slot_valid``, ``o`` as in ShortWqes; ``job`` (with ``o``): the verdict's; ``flush``;
+    ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2`` elements.
     Nobody waits for anything but host reads and, at the end, ``line`` and ``o``.
     Latency: two host reads (three without ring entries at hand and without a right guess) and 20
     cycles, 26 with ``receive``. Throughput: a job in 4 cycles, 14 at 64 bits; with ``depth`` jobs a
@@ -64,9 +63,6 @@ class FastPath(wiring.Component):
         connect(m, wqes.o, flipped(self.o))
         if not self._receive:
             connect(m, heads.guess, descriptors.guess)
-            m.d.comb += heads.in_order.eq(self.in_order)
-        if config.packed:
-            m.d.comb += [heads.packed.eq(self.packed), descriptors.packed.eq(self.packed)]
 
         # What a stage does not need passes by it. A block RAM's output is late: it is registered.
         m.submodules.jobs = jobs = StreamFifo(shape=WqeJob, depth=JOBS)
@@ -84,6 +80,7 @@ class FastPath(wiring.Component):
             tables.i.payload.function.eq(request.function),
             tables.i.payload.desc.eq(self.i.payload.desc),
             tables.i.payload.size_log2.eq(self.i.payload.size_log2),
+            tables.i.payload.format.eq(self.i.payload.format),
             tables.i.payload.send.eq(request.send),
             self.job.eq(job.o.payload),
             gone.eq(self.o.valid & self.o.ready),
@@ -91,7 +88,7 @@ class FastPath(wiring.Component):
         ]
         m.d.comb += [
             jobs.i.payload[name].eq(self.i.payload[name])
-            for name in ("request", "line", "size_log2", "desc")
+            for name in ("request", "line", "size_log2", "format", "desc")
         ]
         if self._receive:
             m.d.comb += [wqes.line.valid.eq(1), wqes.line.payload.eq(self.job.line)]

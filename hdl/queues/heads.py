@@ -13,7 +13,6 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import FetchRequest
-from hdl.ports.numbers import of_function
 
 from .flow import ReadFlow
 from .types import DESC_BYTES, RING_OFFSET, FastPathJob, FlowRead, HeadFound
@@ -44,8 +43,8 @@ class RingHeads(wiring.Component):
     Spec: Virtio 1.2, 2.7.6 (available ring).
     Members: ``i`` jobs: the queue is enabled, ``request.known`` lies 1 to the queue's size ahead of
     ``request.position``; ``o`` one HeadFound per job; ``flush`` (a cycle, with nothing inside)
-    forgets the entries read ahead. ``in_order``: VIRTIO_F_IN_ORDER was negotiated; then ``guess``
-    asks for the descriptor of each job whose head is not at hand, and ``guessed`` says so.
+    forgets the entries read ahead. ``guess`` of a queue that is in order asks for the descriptor
+    of each job whose head is not at hand, and ``guessed`` says so.
     Up to 16 entries, never beyond ``known``, are read at once into one of ``lines`` lines, which
     QPs share by number. A job is looked up twice: first its tag, which says whether a read is
     needed, and starts it; then, in order and behind that read's data, its entry. So the tags run
@@ -55,7 +54,7 @@ class RingHeads(wiring.Component):
     descriptor: a guess is as far from the last head of the line that was guessed wrong as its
     position is. A guess that finds no room is not made.
     ``o`` comes straight from a RAM and a few multiplexers, and is for a register.
-    In a ``packed`` ring, whose descriptors lie where the positions are, no entries are read: the
+    In a packed ring, whose descriptors lie where the positions are, no entries are read: the
     head is the position's place. (The buffer's id is in its descriptor.)
     Latency: 5 cycles for an entry at hand, else a host read and 2 cycles more, for this job and
     those behind it. Throughput: a job in 3 cycles; one that has a line read takes a cycle more for
@@ -73,11 +72,9 @@ class RingHeads(wiring.Component):
                 "i": In(stream.Signature(FastPathJob)),
                 "o": Out(stream.Signature(HeadFound)),
                 "flush": In(1),
-                "in_order": In(config.functions),
                 "guess": Out(stream.Signature(FlowRead)),
                 "read_client": Out(ReadClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -86,7 +83,7 @@ class RingHeads(wiring.Component):
         # ``place``: of the entry in its line; with ``fill``, of the last one that is read for it.
         looked = data.StructLayout(
             {"slot": bits, "position": 16, "place": 4, "fill": 1, "guessed": 1, "guess": 16}
-            | ({"packed": 1} if self._config.packed else {})
+            | {"packed": 1}
         )
         m.submodules.tags = Ram(shape=_Tag, depth=self._lines)
         rows = BATCH // ROW * self._lines
@@ -132,12 +129,8 @@ class RingHeads(wiring.Component):
         filling, guessing = Signal(range(self._depth + 1)), Signal()
         base, guess = Signal(16, reset_less=True), Signal(16)
         fills = jobs.i.valid & jobs.i.payload.fill
-        in_order = of_function(self._config, self.in_order, request.function)
-        packed, found_place = None, hit & (tag.queue == request.queue) & (offset < tag.count)
-        if self._config.packed:
-            packed = of_function(self._config, self.packed, request.function)
-            in_order, found_place = in_order & ~packed, found_place | packed
-            m.d.comb += jobs.i.payload.packed.eq(packed)
+        packed = job.format.packed
+        found_place = packed | (hit & (tag.queue == request.queue) & (offset < tag.count))
         m.d.sync += filling.eq(filling + fills - filled)
         m.d.comb += [
             index.eq(request.qp[:bits]),
@@ -148,6 +141,7 @@ class RingHeads(wiring.Component):
             place.eq(request.position & mask(job.size_log2)),
             jobs.i.payload.slot.eq(index),
             jobs.i.payload.position.eq(request.position),
+            jobs.i.payload.packed.eq(packed),
             bases.read0.index.eq(tags.read0.index),
             bases.read0.enable.eq(tags.read0.enable),
             guess.eq((request.position + base) & mask(job.size_log2)),
@@ -155,7 +149,7 @@ class RingHeads(wiring.Component):
             self.guess.payload.addr.eq(job.desc),
             self.guess.payload.offset.eq(DESC_BYTES * guess),
             self.guess.payload.length.eq(DESC_BYTES),
-            self.guess.valid.eq(in_order & guessing & jobs.i.valid),
+            self.guess.valid.eq(job.format.in_order & ~packed & guessing & jobs.i.valid),
             jobs.i.payload.guess.eq(guess),
             jobs.i.payload.guessed.eq(self.guess.valid & self.guess.ready),
             flow.i.payload.function.eq(request.function),
@@ -177,9 +171,7 @@ class RingHeads(wiring.Component):
             # TAG: works out where its entry would be in the line, and in the ring; one cycle.
             with m.State("TAG"):
                 m.d.sync += [
-                    base.eq(
-                        Mux(packed, 0, bases.read0.row) if packed is not None else bases.read0.row
-                    ),
+                    base.eq(Mux(packed, 0, bases.read0.row)),
                     tag.eq(tags.read0.row),
                     offset.eq(request.position - tags.read0.row.first),
                     entry_offset.eq(RING_OFFSET + AVAIL_ELEMENT.size * place),
@@ -249,9 +241,8 @@ class RingHeads(wiring.Component):
         with m.Else():
             entry = lines.read0.row.word_select(chosen.place[: ceil_log2(ROW)], ENTRY_BITS)
             m.d.comb += [found.head.eq(entry), found.failed.eq(errors.read0.row)]
-        if self._config.packed:
-            with m.If(chosen.packed):
-                m.d.comb += [found.head.eq(chosen.guess), found.failed.eq(0)]
+        with m.If(chosen.packed):
+            m.d.comb += [found.head.eq(chosen.guess), found.failed.eq(0)]
         given = Signal()
         with m.FSM(name="pick"):
             # IDLE: reads the entry of the oldest job from its line; ends when there is one.

@@ -8,7 +8,7 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
-from hdl.ports.numbers import of_function
+from hdl.ports.rows import RingFormat
 
 from .packed import asked_event, available, flags_offset, wrap_counter
 from .read import block_answer
@@ -24,6 +24,7 @@ class IndexJob(data.Struct):
     driver: 64
     device: 64
     size_log2: 4
+    format: RingFormat
     position: 16
 
 
@@ -39,10 +40,10 @@ class IndexResult(data.Struct):
 class AvailIndex(wiring.Component):
     """Reads the avail index; before EMPTY it asks to be notified and looks once more.
 
-    Of a packed queue (``packed``) it reads the flags of the descriptor at the position.
+    Of a packed queue it reads the flags of the descriptor at the position.
     Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression); 2.8.1, 2.8.14.
-    Members: ``i`` jobs, one at a time; ``o`` one result per job; ``event_idx`` 1 when
-    VIRTIO_F_EVENT_IDX was negotiated; ``block``/``block_data`` a BlockReader of 8 bytes or more.
+    Members: ``i`` jobs, one at a time; ``o`` one result per job; ``block``/``block_data`` a
+    BlockReader of 8 bytes or more.
     With EVENT_IDX it writes ``avail_event`` and reads the index again before EMPTY, so that
     the driver's next buffer brings a notification. The write has been accepted when the read is
     asked for; the host port keeps their order.
@@ -56,12 +57,10 @@ class AvailIndex(wiring.Component):
             {
                 "i": In(stream.Signature(IndexJob)),
                 "o": Out(stream.Signature(IndexResult)),
-                "event_idx": In(config.functions),
                 "block": Out(stream.Signature(BlockRead)),
                 "block_data": In(stream.Signature(block_answer(64))),
                 "write_client": Out(WriteClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -81,24 +80,21 @@ class AvailIndex(wiring.Component):
             self.o.payload.eq(result),
         ]
 
-        event, event_at, written, packed = job.position, avail_event(job.size_log2), 0b11, None
+        packed = job.format.packed
         # Known a cycle after the job.
         flags_at, wrap = Signal(OFFSET_BITS, reset_less=True), Signal(reset_less=True)
-        if self._config.packed:
-            m.d.sync += [
-                flags_at.eq(flags_offset(job.position, job.size_log2)),
-                wrap.eq(wrap_counter(job.position, job.size_log2)),
-            ]
-            packed = of_function(self._config, self.packed, job.function)
-            event = Mux(packed, asked_event(job.position, job.size_log2), event)
-            event_at, written = Mux(packed, 0, event_at), Cat(Const(0b11, 2), packed, packed)
+        m.d.sync += [
+            flags_at.eq(flags_offset(job.position, job.size_log2)),
+            wrap.eq(wrap_counter(job.position, job.size_log2)),
+        ]
+        event_at = Mux(packed, 0, avail_event(job.size_log2))
         beat = self.write_client.beat.payload
         m.d.comb += [
             beat.stream_id.eq(self._stream_id),
             beat.function.eq(job.function),
             beat.addr.eq(addr),
-            beat.data.eq(event),
-            beat.keep.eq(written),
+            beat.data.eq(Mux(packed, asked_event(job.position, job.size_log2), job.position)),
+            beat.keep.eq(Cat(Const(0b11, 2), packed, packed)),
             beat.first.eq(1),
             beat.last.eq(1),
         ]
@@ -114,17 +110,15 @@ class AvailIndex(wiring.Component):
                 add_low(m, addr, carry, self.i.payload.driver, index_offset)
                 with m.If(self.i.valid):
                     m.next = "ADDRESS"
-                    if packed is not None:
-                        with m.If(of_function(self._config, self.packed, self.i.payload.function)):
-                            m.next = "FLAGS"
-            if packed is not None:
-                # FLAGS: works out where the flags of the descriptor are; one cycle.
-                with m.State("FLAGS"):
-                    m.next = "PLACE"
-                # PLACE: adds that to the address of the ring; one cycle.
-                with m.State("PLACE"):
-                    add_low(m, addr, carry, job.driver, flags_at)
-                    m.next = "ADDRESS"
+                    with m.If(self.i.payload.format.packed):
+                        m.next = "FLAGS"
+            # FLAGS: works out where the flags of the descriptor are; one cycle.
+            with m.State("FLAGS"):
+                m.next = "PLACE"
+            # PLACE: adds that to the address of the ring; one cycle.
+            with m.State("PLACE"):
+                add_low(m, addr, carry, job.driver, flags_at)
+                m.next = "ADDRESS"
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)
                 m.d.sync += event_offset.eq(event_at)
@@ -138,13 +132,9 @@ class AvailIndex(wiring.Component):
                 with m.If(self.block_data.valid):
                     index = self.block_data.payload.data[:16]
                     m.d.sync += [result.available.eq(index), ahead.eq(index - job.position)]
-                    if packed is not None:
-                        there = available(index, wrap)
-                        with m.If(packed):
-                            m.d.sync += [
-                                result.available.eq(job.position + there),
-                                ahead.eq(there),
-                            ]
+                    there = available(index, wrap)
+                    with m.If(packed):
+                        m.d.sync += [result.available.eq(job.position + there), ahead.eq(there)]
                     with m.If(self.block_data.payload.error):
                         m.d.sync += result.available.eq(job.position)
                         answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
@@ -156,7 +146,7 @@ class AvailIndex(wiring.Component):
                     answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.AVAIL_INDEX)
                 with m.Elif(ahead != 0):
                     answer(FetchStatus.OK)
-                with m.Elif(of_function(self._config, self.event_idx, job.function) & ~announced):
+                with m.Elif(job.format.event_idx & ~announced):
                     add_low(m, addr, carry, job.device, event_offset)
                     m.next = "EVENT"
                 with m.Else():
@@ -170,9 +160,8 @@ class AvailIndex(wiring.Component):
                     m.d.sync += announced.eq(1)
                     add_low(m, addr, carry, job.driver, index_offset)
                     m.next = "ADDRESS"
-                    if packed is not None:
-                        with m.If(packed):
-                            m.next = "FLAGS"
+                    with m.If(packed):
+                        m.next = "FLAGS"
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):

@@ -109,6 +109,7 @@ class OddElements(wiring.Component):
             self.i.ready.eq(gone),
             self.table.ready.eq(gone),
             element.head.eq(self.i.payload.head),
+            element.place.eq(self.i.payload.head),
             element.failed.eq(self.i.payload.failed),
             element.table.eq(self.table.payload),
             element.odd.eq(1),
@@ -131,9 +132,7 @@ def path_members(config: NicConfig, *, receive: bool) -> dict:
         "read_client1": read,
         "read_client2": read,
     }
-    send_only = {"in_order": In(config.functions), "line": In(stream.Signature(WQE_LINE_BITS))}
-    packed = {"packed": In(config.functions)} if config.packed else {}
-    return members | packed | ({} if receive else send_only)
+    return members | ({} if receive else {"line": In(stream.Signature(WQE_LINE_BITS))})
 
 
 class PlainPath(wiring.Component):
@@ -165,7 +164,7 @@ class PlainPath(wiring.Component):
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [
                 job[name].eq(self.i.payload[name])
-                for name in ("request", "line", "size_log2", "desc")
+                for name in ("request", "line", "size_log2", "format", "desc")
             ]
         if self._receive:
             m.d.comb += [self.o.valid.eq(heads.o.valid), verdict.line.eq(job.line)]

@@ -9,8 +9,8 @@ from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendFetched
-from hdl.ports.numbers import QpNumber, of_function
-from hdl.ports.rows import QueueRow
+from hdl.ports.numbers import QpNumber
+from hdl.ports.rows import QueueRow, RingFormat
 
 from .flow import ReadFlow
 from .packed import asked_event, available, flags_offset, wrap_counter
@@ -36,15 +36,20 @@ class PollAnswer(data.Struct):
     cause: QueueErrorCause
 
 
-def _found(config: NicConfig) -> data.StructLayout:
+class _Found(data.Struct):
     """A position and the index read; with ``again`` it is read once more, and that one counts.
-    ``plain``: only the index was asked for. ``packed``: of a packed ring; ``wrap``: the wrap
-    counter there."""
-    return data.StructLayout(
-        {"qp": QpNumber, "queue": 16, "position": 16, "size_log2": 4, "plain": 1, "available": 16}
-        | {"cause": QueueErrorCause, "again": 1}
-        | ({"packed": 1, "wrap": 1} if config.packed else {})
-    )
+    ``plain``: only the index was asked for. ``wrap``: the wrap counter there, in a packed ring."""
+
+    qp: QpNumber
+    queue: 16
+    position: 16
+    size_log2: 4
+    format: RingFormat
+    wrap: 1
+    plain: 1
+    available: 16
+    cause: QueueErrorCause
+    again: 1
 
 
 class Polls(wiring.Component):
@@ -55,11 +60,11 @@ class Polls(wiring.Component):
     Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression); 2.8.1, 2.8.14.
     Parameters: ``count``: a power of two; ``notify``: without it ``avail_event`` is never written.
     Members: ``i`` jobs; ``o`` one answer per job, in order: EMPTY with the index as ``available``,
-    or QUEUE_ERROR, then ``available`` is the position. With EVENT_IDX (``event_idx``)
-    ``avail_event`` is written before an answer that says that nothing is there, and the index is
-    read once more behind that, so that the driver's next buffer brings a notification. The write
-    has been accepted when that read is asked for; the host port keeps their order. A queue that is
-    not enabled is EMPTY at the position, without an access. ``packed``: rings are.
+    or QUEUE_ERROR, then ``available`` is the position. With EVENT_IDX ``avail_event`` is written
+    before an answer that says that nothing is there, and the index is read once more behind that,
+    so that the driver's next buffer brings a notification. The write has been accepted when that
+    read is asked for; the host port keeps their order. A queue that is not enabled is EMPTY at the
+    position, without an access.
     Latency: a host read and 8 cycles, with ``avail_event`` two. Throughput: a job in 3 cycles, with
     ``avail_event`` in 5. Errors: AVAIL_INDEX (index more than the queue's size ahead of the
     position), HOST_READ.
@@ -75,19 +80,14 @@ class Polls(wiring.Component):
             "read_client": Out(ReadClient(config.width)),
         }
         if notify:
-            members |= {
-                "event_idx": In(config.functions),
-                "write_client": Out(WriteClient(config.width)),
-            }
-        if config.packed:
-            members["packed"] = In(config.functions)
+            members["write_client"] = Out(WriteClient(config.width))
         super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
         config = self._config
         asked = data.StructLayout(
-            {"function": 8, "found": _found(config), "enabled": 1}
+            {"function": 8, "found": _Found, "enabled": 1}
             | ({"ring": 64, "device": 64} if self._notify else {})
         )
         m.submodules.jobs = jobs = StreamFifo(shape=asked, depth=self._count)
@@ -95,8 +95,7 @@ class Polls(wiring.Component):
 
         # Ask.
         request, row, entry = self.i.payload.request, self.i.payload.row, jobs.i.payload
-        packed = of_function(config, self.packed, request.function) if config.packed else None
-        ring, offset, length = read_reach(config, row, request.position, packed)
+        ring, offset, length = read_reach(config, row, request.position)
         m.d.comb += [
             self.i.ready.eq(jobs.i.ready & flow.i.ready),
             jobs.i.valid.eq(self.i.valid & flow.i.ready),
@@ -111,31 +110,26 @@ class Polls(wiring.Component):
             entry.found.queue.eq(request.queue),
             entry.found.position.eq(request.position),
             entry.found.size_log2.eq(row.size_log2),
+            entry.found.format.eq(row.format),
+            entry.found.wrap.eq(wrap_counter(request.position, row.size_log2)),
             entry.found.plain.eq(request.known == request.position),
         ]
         if self._notify:
             m.d.comb += [entry.ring.eq(ring), entry.device.eq(row.device)]
-        if config.packed:
-            m.d.comb += [
-                entry.found.packed.eq(packed),
-                entry.found.wrap.eq(wrap_counter(request.position, row.size_log2)),
-            ]
 
         # Look at the index, the first of two or the only one.
-        job, found = jobs.o.payload, Signal(_found(config))
+        job, found = jobs.o.payload, Signal(_Found)
         give, given = Signal(), Signal()  # ``found`` is to go on; it does
         look = Signal()
-        answers = flow.o
-        if config.packed:
-            m.submodules.reach = reach = Reach(config=config)
-            connect(m, flow.o, reach.i)
-            answers = reach.o
-            m.d.comb += [
-                reach.look.eq(look & jobs.o.valid & job.enabled),
-                reach.packed.eq(job.found.packed),
-                reach.position.eq(job.found.position),
-                reach.size_log2.eq(job.found.size_log2),
-            ]
+        m.submodules.reach = reach = Reach(config=config)
+        connect(m, flow.o, reach.i)
+        answers = reach.o
+        m.d.comb += [
+            reach.look.eq(look & jobs.o.valid & job.enabled),
+            reach.packed.eq(job.found.format.packed),
+            reach.position.eq(job.found.position),
+            reach.size_log2.eq(job.found.size_log2),
+        ]
         empty = self._judge(m, "", look, answers.payload, job.found, found)
         with m.If(~job.enabled):
             m.d.comb += [
@@ -148,8 +142,10 @@ class Polls(wiring.Component):
             event_offset = Signal(OFFSET_BITS, reset_less=True)
             beat = self.write_client.beat
             again, room = self._second(m, flow, job, found, give, given)
+            wanted = Signal()  # a notification is to be asked for
             event_at, event, event_bytes = self._event(job.found)
             m.d.sync += event_offset.eq(event_at)
+            m.d.comb += wanted.eq(job.found.format.event_idx & job.enabled & empty)
             m.d.comb += [
                 beat.payload.stream_id.eq(STREAM_DATA),
                 beat.payload.function.eq(job.function),
@@ -172,8 +168,7 @@ class Polls(wiring.Component):
                 m.d.comb += give.eq(1)
                 if self._notify:
                     add_low(m, addr, carry, job.device, event_offset)
-                    wanted = of_function(config, self.event_idx, job.function)
-                    with m.If(wanted & job.enabled & empty):
+                    with m.If(wanted):
                         m.d.comb += give.eq(0)
                         m.next = "EVENT"
                 with m.If(given):
@@ -196,7 +191,7 @@ class Polls(wiring.Component):
         """Answers, behind the second read of those that have one; returns who is asked for it, and
         whether there is room for who waits."""
         config = self._config
-        m.submodules.founds = founds = StreamFifo(shape=_found(config), depth=self._count)
+        m.submodules.founds = founds = StreamFifo(shape=_Found, depth=self._count)
         m.submodules.second = second = ReadFlow(config=config, size=INDEX_BYTES, reads=self._count)
         m.submodules.share = share = ReadShare(
             width=config.width, clients=2, depth=max(8, 2 * self._count), register=False
@@ -204,15 +199,13 @@ class Polls(wiring.Component):
         connect(m, flow.read_client, share.client0)
         connect(m, second.read_client, share.client1)
         connect(m, share.read_client, flipped(self.read_client))
-        first, answer = founds.o.payload, Signal(_found(config))
+        first, answer = founds.o.payload, Signal(_Found)
         read = Signal()
-        offset, one = Const(INDEX_OFFSET, OFFSET_BITS), None
-        if config.packed:
-            # The first descriptor's flags alone.
-            flags_at = flags_offset(job.found.position, job.found.size_log2)
-            offset = Signal(OFFSET_BITS, reset_less=True)
-            m.d.sync += offset.eq(Mux(job.found.packed, flags_at, INDEX_OFFSET))
-            one = available(second.o.payload.data, first.wrap)
+        # Of a packed ring the first descriptor's flags alone.
+        flags_at = flags_offset(job.found.position, job.found.size_log2)
+        offset = Signal(OFFSET_BITS, init=INDEX_OFFSET, reset_less=True)
+        m.d.sync += offset.eq(Mux(job.found.format.packed, flags_at, INDEX_OFFSET))
+        one = available(second.o.payload.data, first.wrap)
         m.d.comb += [
             founds.i.valid.eq(give),
             founds.i.payload.eq(found),
@@ -238,14 +231,8 @@ class Polls(wiring.Component):
     def _event(self, found):
         """What asks for a notification, and where: offset, bytes, which of them are written."""
         at, event, written = avail_event(found.size_log2), found.position, Const(0b11, 2)
-        if not self._config.packed:
-            return at, event, written
-        structure = asked_event(found.position, found.size_log2)
-        return (
-            Mux(found.packed, 0, at),
-            Mux(found.packed, structure, event),
-            Cat(written, found.packed, found.packed),
-        )
+        structure, packed = asked_event(found.position, found.size_log2), found.format.packed
+        return Mux(packed, 0, at), Mux(packed, structure, event), Cat(written, packed, packed)
 
     def _judge(self, m: Module, name: str, load, beat, asked, found, there=None):
         """``found``: what was ``asked``, with the index of the last beat with ``load``,
@@ -260,10 +247,9 @@ class Polls(wiring.Component):
                 ahead.eq(beat.data - asked.position),
                 failed.eq(beat.error),
             ]
-            if self._config.packed:
-                count = beat.data if there is None else there
-                with m.If(asked.packed):
-                    m.d.sync += [index.eq(asked.position + count), ahead.eq(count)]
+            count = beat.data if there is None else there
+            with m.If(asked.format.packed):
+                m.d.sync += [index.eq(asked.position + count), ahead.eq(count)]
         m.d.comb += [found.eq(asked), found.available.eq(index)]
         with m.If(failed | (ahead > (1 << asked.size_log2))):
             m.d.comb += [

@@ -157,6 +157,5 @@ class Queues(wiring.Component):
             for member in ("queue_read", "error", "read_client", "write_client", "interrupt"):
                 if member in engine.signature.members:
                     connect(m, getattr(engine, member), flipped(getattr(port, member)))
-            for state in ("event_idx", "indirect", "in_order", "packed", "resetting"):
-                if state in engine.signature.members:
-                    m.d.comb += getattr(engine, state).eq(getattr(port, state))
+            if "resetting" in engine.signature.members:
+                m.d.comb += engine.resetting.eq(port.resetting)

@@ -17,7 +17,8 @@ INDEX_BYTES = 2
 
 
 def reach_flow(config: NicConfig, *, reads: int, bypass: bool = True) -> ReadFlow:
-    """A flow of ``reads`` reads of avail indices; of packed rings as many as have room there."""
+    """A flow of ``reads`` reads of avail indices; of a card with packed rings, of as many flags as
+    have room there."""
     if not config.packed:
         return ReadFlow(config=config, size=INDEX_BYTES, reads=reads, bypass=bypass)
     batch = FlagsBatch(config)
@@ -30,20 +31,18 @@ def reach_flow(config: NicConfig, *, reads: int, bypass: bool = True) -> ReadFlo
     )
 
 
-def reach_base(row, packed: Value | None) -> Value:
+def reach_base(row) -> Value:
     """Where it is read how far the queue of ``row`` reaches: in its avail ring, or in its only one
-    if that is ``packed``."""
-    return row.driver if packed is None else Mux(packed, row.desc, row.driver)
+    if that is packed."""
+    return Mux(row.format.packed, row.desc, row.driver)
 
 
-def read_reach(config: NicConfig, row, position: Value, packed: Value | None) -> tuple:
-    """Address, offset and length of such a read for the queue of ``row``; ``packed``: it is."""
-    index = Const(INDEX_OFFSET, OFFSET_BITS)
-    if packed is None:
-        return reach_base(row, packed), index, INDEX_BYTES
+def read_reach(config: NicConfig, row, position: Value) -> tuple:
+    """Address, offset and length of such a read for the queue of ``row``."""
+    index, packed = Const(INDEX_OFFSET, OFFSET_BITS), row.format.packed
     batch = FlagsBatch(config)
     return (
-        reach_base(row, packed),
+        reach_base(row),
         Mux(packed, flags_offset(position, row.size_log2), index),
         Mux(packed, batch.length(batch.count(position, row.size_log2)), INDEX_BYTES),
     )
@@ -95,9 +94,10 @@ class Reach(wiring.Component):
 
     def __init__(self, *, config: NicConfig):
         self._batch = FlagsBatch(config)
+        beat = flow_beat(len(self._batch.kept) if config.packed else 8 * INDEX_BYTES)
         super().__init__(
             {
-                "i": In(stream.Signature(flow_beat(len(self._batch.kept)))),
+                "i": In(stream.Signature(beat)),
                 "o": Out(stream.Signature(flow_beat(8 * INDEX_BYTES))),
                 "look": In(1),
                 "packed": In(1),

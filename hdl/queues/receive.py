@@ -43,7 +43,7 @@ class RecvFetch(wiring.Component):
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
     Parameters: ``depth``: WQEs on their way in each stage of the path.
-    Members: as SendFetch, without ``release`` and ``in_order``. ``req``, ``rsp``: receive WQEs;
+    Members: as SendFetch, without ``release``. ``req``, ``rsp``: receive WQEs;
     ``sink_req``, ``sink_rsp``: sinks of READs. ``upcoming``: a request for this source is about to
     come. ``doorbell``: a receive queue was notified (flags mean nothing). ``reported``: READs that
     SendFetch has read.
@@ -76,14 +76,11 @@ class RecvFetch(wiring.Component):
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "error": Out(stream.Signature(QueueError)),
-                "event_idx": In(config.functions),
-                "indirect": In(config.functions),
                 "reported": In(SinksReported()),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -139,9 +136,7 @@ class RecvFetch(wiring.Component):
             reclaim.kept.eq(answers.waiting_source),
             reclaim.kept_valid.eq(answers.waits),
             path.flush.eq(reclaim.forgotten),
-            path.indirect.eq(self.indirect),
             sinks.forget.eq(reclaim.forgotten),
-            answers.event_idx.eq(self.event_idx),
             answers.stop.eq(reclaim.stop),
             answers.stopped.eq(reclaim.stopped),
             answers.starved.eq(prefetch.starved),
@@ -150,8 +145,6 @@ class RecvFetch(wiring.Component):
             prefetch.epoch.eq(reclaim.epoch),
             prefetch.stop.eq(reclaim.stop),
         ]
-        if config.packed:
-            m.d.comb += [part.packed.eq(self.packed) for part in (path, answers, prefetch)]
         return m
 
     def _requests(self, m: Module, answers, sinks, reclaim) -> None:

@@ -45,7 +45,6 @@ class AheadSources(wiring.Component):
                 "none": Out(1),
                 "read_client": Out(ReadClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -57,8 +56,6 @@ class AheadSources(wiring.Component):
         m.submodules.work = work = ActivationList(qps=qps, sets=4, data_width=16)
         m.submodules.polls = polls = Polls(config=self._config, notify=False)
         connect(m, polls.read_client, flipped(self.read_client))
-        if self._config.packed:
-            m.d.comb += polls.packed.eq(self.packed)
         connect(m, flipped(self.poll), polls.i)
         connect(m, work.o, flipped(self.o))
         answer = polls.o.payload.answer

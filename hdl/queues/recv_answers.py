@@ -18,9 +18,10 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
 from .index import AvailIndex
+from .reach import reach_base
 from .read import BlockReader
 from .recv_match import RecvMatch, RecvWork, UpcomingSource
-from .recv_path import Arrival, HeldWqe, Tag, answer_packed
+from .recv_path import Arrival, HeldWqe, Tag
 from .recv_prefetch import Demand
 from .recv_shares import ShareMeter
 from .recv_sources import SourceAccess, has_queue, queue_of
@@ -41,7 +42,7 @@ class RecvAnswers(wiring.Component):
     QP takes from the same source or the line was needed, is sent ``away``: its WQE is fetched once
     more, by its head.
 
-    Members: ``req``, ``rsp``, ``upcoming``, ``error``, ``event_idx``: as in RecvFetch. ``stop``: a
+    Members: ``req``, ``rsp``, ``upcoming``, ``error``: as in RecvFetch. ``stop``: a
     reset of ``stopped`` waits: no request is taken, and one for that source is EMPTY. ``access``,
     ``linked``: of RecvSources. ``tag``: read port of the tags of lines. ``arrived``,
     ``arrived_valid``, ``good``: what became of a fetch. ``waits``, ``wanted``: the line that the
@@ -69,7 +70,6 @@ class RecvAnswers(wiring.Component):
                 "rsp": Out(stream.Signature(RecvFetched)),
                 "upcoming": In(Upcoming()),
                 "error": Out(stream.Signature(QueueError)),
-                "event_idx": In(config.functions),
                 "stop": In(1),
                 "stopped": In(16),
                 "access": Out(SourceAccess()),
@@ -92,7 +92,6 @@ class RecvAnswers(wiring.Component):
             | {name: Out(1) for name in ("waits", "ask", "release", "at_work")}
             | {name: Out(line) for name in ("wanted", "released")}
             | {name: In(1) for name in ("busy", "good_line", "wanted_done", "room")}
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -111,11 +110,11 @@ class RecvAnswers(wiring.Component):
         done = Signal()
         m.d.comb += [
             done.eq((indexing & index.o.valid) | (self.waits & self.wanted_done)),
-            index.event_idx.eq(self.event_idx),
             index.i.payload.function.eq(work.request.function),
-            index.i.payload.driver.eq(work.queue.driver),
+            index.i.payload.driver.eq(reach_base(work.queue)),
             index.i.payload.device.eq(work.queue.device),
             index.i.payload.size_log2.eq(work.queue.size_log2),
+            index.i.payload.format.eq(work.queue.format),
             index.i.payload.position.eq(source.first),
             self.linked.index.eq(source.head),
             self.released.eq(source.head),
@@ -135,8 +134,13 @@ class RecvAnswers(wiring.Component):
             meter.share.eq(source.share),
             self.tag.index.eq(source.head),
         ]
-        if self._config.packed:
-            answer_packed(m, self._config, self, work, index)
+        # A held WQE of a packed queue is named by its position, as its id does not tell where it
+        # is. Who asks again for one that is not held any more asks for the last that was given.
+        with m.If(work.queue.format.packed):
+            m.d.comb += [
+                self.away.payload.head.eq(source.first - 1),
+                self.begun.payload.head.eq(source.first),
+            ]
         with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):
             m.d.sync += work.fault.eq(self.arrived)
             m.d.sync += fault_valid.eq(self.arrived.reported & ~self.good)

@@ -1,6 +1,6 @@
 """The way of a receive WQE from a known position into its line."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -9,7 +9,6 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus, QueueErrorCause, RecvWqe, WqeRead
-from hdl.ports.numbers import of_function
 from hdl.ports.tables import TableRead
 
 from .fast_path import wqe_path
@@ -18,7 +17,7 @@ from .read import ReadShare
 from .slow_path import SlowPath, WqeFound
 from .types import FastPathJob, WqeJob
 
-__all__ = ["Arrival", "HeldWqe", "RecvPath", "Tag", "answer_packed"]
+__all__ = ["Arrival", "HeldWqe", "RecvPath", "Tag"]
 
 SLOTS = 32
 
@@ -65,7 +64,7 @@ class RecvPath(wiring.Component):
     whose asker waits: only its chain goes into the slow path, so it never stands behind one that is
     fetched ahead. Others are given up. ``tag``: read port of the tags; ``slot``, ``slot_enable``,
     ``slot_data``: of the lines (1 cycle each). ``flush`` forgets ring entries (nothing may be
-    inside). ``indirect``, ``packed``: negotiated.
+    inside).
     Latency: two to three host reads and 36 cycles, the slow path two more. Throughput: as FastPath.
     Nothing inside waits for anything but host reads. Errors: in ``arrived``. Reset: empty.
     """
@@ -86,10 +85,8 @@ class RecvPath(wiring.Component):
                 "slot_enable": In(1),
                 "slot_data": Out(128),
                 "flush": In(1),
-                "indirect": In(config.functions),
                 "read_client": Out(ReadClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -120,19 +117,19 @@ class RecvPath(wiring.Component):
             m.d.comb += head.eq(self.held.payload.request.position)
             m.d.comb += [
                 slow_job[name].eq(self.held.payload[name])
-                for name in ("request", "line", "size_log2", "desc")
+                for name in ("request", "line", "size_log2", "format", "desc")
             ]
         m.d.comb += [
             for_slow.eq(verdict.odd & ~verdict.failed),
             demanded.eq(for_slow & self.waits & (job.line == self.wanted)),
             given_up.eq(for_slow & ~demanded),
-            slow.indirect.eq(self.indirect),
             slow.i.valid.eq(self.held.valid | (fast.o.valid & demanded)),
             self.held.ready.eq(slow.i.ready),
             chain.function.eq(slow_job.request.function),
             chain.desc.eq(slow_job.desc),
             chain.size_log2.eq(slow_job.size_log2),
-            chain.head.eq(self._first(slow_job, head)),
+            chain.format.eq(slow_job.format),
+            chain.head.eq(Mux(slow_job.format.packed, place_of(slow_job), head)),
             chain.receive.eq(~slow_job.request.send),
             slow.o.ready.eq(~arrived_last),
             fast.o.ready.eq(
@@ -169,8 +166,12 @@ class RecvPath(wiring.Component):
                 arrived.found.wqe.eq(verdict.wqe),
             ]
 
-        if config.packed:
-            self._serve_packed(m, slow_job)
+        # The head of a packed queue's WQE is the buffer's id, which its descriptor tells.
+        of_packed = Signal()
+        with m.If(slow.i.valid & slow.i.ready):
+            m.d.sync += of_packed.eq(slow_job.format.packed)
+        with m.If(slow.o.valid & of_packed):
+            m.d.comb += self.arrived.head.eq(slow.id)
         self._keep_slots(m, owner)
         self._keep_tags(m)
         return m
@@ -222,34 +223,3 @@ class RecvPath(wiring.Component):
             m.d.comb += kept[name].eq(arrived[name])
         for name in ("num_sge", "wr_id", "length"):
             m.d.comb += kept.wqe[name].eq(arrived.found.wqe[name])
-
-    def _serve_packed(self, m: Module, slow_job) -> None:
-        """The head of a packed queue's WQE is the buffer's id, which its descriptor tells."""
-        fast, slow, of_packed = m.submodules.fast, m.submodules.slow, Signal()
-        m.d.comb += [fast.packed.eq(self.packed), slow.packed.eq(self.packed)]
-        with m.If(slow.i.valid & slow.i.ready):
-            m.d.sync += of_packed.eq(self._is_packed(slow_job))
-        with m.If(slow.o.valid & of_packed):
-            m.d.comb += self.arrived.head.eq(slow.id)
-
-    def _is_packed(self, job) -> Value:
-        return of_function(self._config, self.packed, job.request.function)
-
-    def _first(self, job, head) -> Value:
-        """The first descriptor of a chain for the slow path."""
-        if not self._config.packed:
-            return head
-        return Mux(self._is_packed(job), place_of(job), head)
-
-
-def answer_packed(m: Module, config: NicConfig, answers, work, index) -> None:
-    """What ``RecvAnswers`` does otherwise for a packed queue: its ring is where it is read how far
-    it reaches, and a held WQE is named by its position, as its id does not tell where it is. Who
-    asks again for one that is not held any more asks for the last that was given."""
-    m.d.comb += index.packed.eq(answers.packed)
-    with m.If(of_function(config, answers.packed, work.request.function)):
-        m.d.comb += [
-            index.i.payload.driver.eq(work.queue.desc),
-            answers.away.payload.head.eq(work.source.first - 1),
-            answers.begun.payload.head.eq(work.source.first),
-        ]

@@ -101,7 +101,6 @@ class RecvPrefetch(wiring.Component):
                 "quiet": Out(1),
                 "read_client": Out(ReadClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -114,8 +113,6 @@ class RecvPrefetch(wiring.Component):
         connect(m, flipped(self.more), answered.i)
         connect(m, answered.o, ahead.answered)
         connect(m, ahead.read_client, flipped(self.read_client))
-        if self._config.packed:
-            m.d.comb += ahead.packed.eq(self.packed)
         turn = Signal(_Turn)
         source, item = turn.source, turn.item
         m.d.comb += [
@@ -171,6 +168,7 @@ class RecvPrefetch(wiring.Component):
             position.eq(source.first + source.count),
             number.eq(queue_of(self._config, turn.pair)),
             job.size_log2.eq(queue.size_log2),
+            job.format.eq(queue.format),
             job.desc.eq(queue.desc),
             job.driver.eq(queue.driver),
             job.line.eq(self.spare),

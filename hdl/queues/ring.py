@@ -9,7 +9,6 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
-from hdl.ports.numbers import of_function
 
 from .index import AvailIndex
 from .reach import reach_base
@@ -23,8 +22,7 @@ class AvailRing(wiring.Component):
     """Finds the head of the chain at one position of a queue's available ring, one at a time.
 
     Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression).
-    Members: ``i`` jobs, ``o`` one result per job; ``event_idx`` 1 when VIRTIO_F_EVENT_IDX was
-    negotiated.
+    Members: ``i`` jobs, ``o`` one result per job.
     The index is read only when ``known`` does not say that something is there (nor does it when it
     is more than the queue's size ahead). With EVENT_IDX ``avail_event`` is written before EMPTY
     (see AvailIndex). In a ``packed`` ring the head is the position's place, and no entry is read.
@@ -39,11 +37,9 @@ class AvailRing(wiring.Component):
             {
                 "i": In(stream.Signature(RingJob)),
                 "o": Out(stream.Signature(RingResult)),
-                "event_idx": In(config.functions),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -62,17 +58,13 @@ class AvailRing(wiring.Component):
         addr, carry = Signal(64, reset_less=True), Signal()
         entry_offset = Signal(OFFSET_BITS, reset_less=True)
         head = Signal(16, reset_less=True)
-        packed = None
-        if self._config.packed:
-            packed = of_function(self._config, self.packed, job.function)
-            m.d.comb += index.packed.eq(self.packed)
         m.d.comb += [
             self.o.payload.eq(result),
-            index.event_idx.eq(self.event_idx),
             index.i.payload.function.eq(job.function),
-            index.i.payload.driver.eq(reach_base(row, packed)),
+            index.i.payload.driver.eq(reach_base(row)),
             index.i.payload.device.eq(row.device),
             index.i.payload.size_log2.eq(row.size_log2),
+            index.i.payload.format.eq(row.format),
             index.i.payload.position.eq(job.position),
             index.block_data.payload.data.eq(reader.o.payload.data),
             index.block_data.payload.error.eq(reader.o.payload.error),
@@ -107,9 +99,8 @@ class AvailRing(wiring.Component):
                 m.d.sync += [
                     entry_offset.eq(RING_OFFSET + AVAIL_ELEMENT.size * place),
                     ahead.eq(job.known - job.position),
+                    result.head.eq(place),
                 ]
-                if packed is not None:
-                    m.d.sync += result.head.eq(place)
                 m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.d.sync += there.eq((ahead != 0) & (ahead <= (1 << row.size_log2)))
@@ -121,9 +112,8 @@ class AvailRing(wiring.Component):
                     answer(FetchStatus.EMPTY)
                 with m.Elif(~there):
                     m.next = "INDEX"
-                if packed is not None:
-                    with m.Elif(packed):
-                        answer(FetchStatus.OK)
+                with m.Elif(row.format.packed):
+                    answer(FetchStatus.OK)
             with m.State("INDEX"):
                 add_high(m, addr, carry)
                 m.d.comb += index.i.valid.eq(1)
@@ -139,7 +129,7 @@ class AvailRing(wiring.Component):
                     ]
                     m.next = "ANSWER"
                     wanted = index.o.payload.status == FetchStatus.OK
-                    with m.If(wanted if packed is None else wanted & ~packed):
+                    with m.If(wanted & ~row.format.packed):
                         m.next = "ENTRY"
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)

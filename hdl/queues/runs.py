@@ -10,7 +10,7 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.common.contract import checked, require
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
-from hdl.ports.numbers import of_function
+from hdl.ports.rows import RingFormat
 
 from .packed import used_flags
 from .types import INDEX_OFFSET, UsedRing, used_element
@@ -42,6 +42,7 @@ class _Run(data.Struct):
     queue: 16
     slot: 16
     size_log2: 4
+    format: RingFormat
     addr: 64
     device: 64
     index: 16
@@ -53,7 +54,7 @@ class UsedRuns(wiring.Component):
     """Collects used elements, up to 8 in a row of one send or receive queue and of one CQ, and
     writes them with one burst and one used index.
 
-    In a ``packed`` ring the elements are used descriptors, twice as long, and there is no index.
+    In a packed ring the elements are used descriptors, twice as long, and there is no index.
     Spec: Virtio 1.2, 2.7.8 (used ring), 2.8.6 (used descriptors).
     Members: ``i`` elements; ``flush``: nothing more waits (write what is at hand); ``pending``:
     something is at hand; ``busy``: a burst may be under way.
@@ -75,7 +76,6 @@ class UsedRuns(wiring.Component):
                 "busy": Out(1),
                 "write_client": Out(WriteClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -99,7 +99,7 @@ class UsedRuns(wiring.Component):
             ]
 
         current, last_run = Signal(), Signal()  # the run that is written, and the last to be
-        beats = MOST * (2 if self._config.packed else 1) // per_beat
+        beats = MOST * PACKED_DESC.size // (self._width // 8)
         at = Signal(range(max(2, beats)))
         run = Signal(_Run)
         beat = self.write_client.beat.payload
@@ -112,10 +112,7 @@ class UsedRuns(wiring.Component):
             beat.function.eq(run.function),
         ]
         shown, keep = self._elements(m, run, current, at, given)
-        has_index, done = 1, accepted
-        if self._config.packed:
-            has_index = ~of_function(self._config, self.packed, run.function)
-            done = accepted | ~has_index
+        done = accepted | run.format.packed
         with m.FSM(name="state") as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("COLLECT"))
             with m.State("COLLECT"):
@@ -143,7 +140,7 @@ class UsedRuns(wiring.Component):
                         m.next = "INDEX"
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(has_index),
+                    self.write_client.beat.valid.eq(~run.format.packed),
                     beat.addr.eq(run.device),
                     beat.data.eq(run.index),
                     beat.keep.eq(0b11),
@@ -184,6 +181,7 @@ class UsedRuns(wiring.Component):
                         row.queue.eq(job.ring.queue),
                         row.slot.eq(job.index & mask(job.ring.size_log2)),
                         row.size_log2.eq(job.ring.size_log2),
+                        row.format.eq(job.ring.format),
                         row.device.eq(job.ring.device),
                         young[kind].eq(1),
                     ]
@@ -208,9 +206,7 @@ class UsedRuns(wiring.Component):
         ]
         shown = elements.word_select(at, self._width)
         keep = Cat((at * per_beat + k < run.count).replicate(8) for k in range(per_beat))
-        if not self._config.packed:
-            return shown, keep
-        packed = of_function(self._config, self.packed, run.function)
+        packed = run.format.packed
         descriptors, bytes_of, count = self._used_descriptors(run, of_cq, length, at)
         with m.If(packed):
             m.d.comb += given.eq(count)
@@ -218,10 +214,8 @@ class UsedRuns(wiring.Component):
 
     def _place(self, run) -> Value:
         """Offset of a run's first element."""
-        if not self._config.packed:
-            return used_element(run.slot)
-        packed = of_function(self._config, self.packed, run.function)
-        return Mux(packed, Cat(Const(0, 4), run.slot)[:OFFSET_BITS], used_element(run.slot))
+        place = Cat(Const(0, 4), run.slot)[:OFFSET_BITS]
+        return Mux(run.format.packed, place, used_element(run.slot))
 
     def _used_descriptors(self, run, of_cq, length, at) -> tuple[Value, Value, Value]:
         """Beat ``at`` of a run in a packed ring: its data, its bytes, descriptors up to its end.

@@ -21,7 +21,6 @@ from hdl.ports.jobs import (
     SinksReported,
     WqeRead,
 )
-from hdl.ports.numbers import of_function
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
@@ -32,7 +31,7 @@ from .packed import place_of
 from .polls import Polls
 from .read import ReadShare
 from .slow_path import SlowPath
-from .types import REPORTED_SGES
+from .types import REPORTED_SGES, queue_row
 
 __all__ = ["SendFetch"]
 
@@ -59,9 +58,9 @@ class SendFetch(wiring.Component):
     if it is a datagram's; ``queue_read`` the queues' rows; ``error`` broken
     rings; ``queue_reset`` is taken when nothing is under way and no line holds a WQE of that queue
     any more; it forgets what was read ahead. While it waits requests for other queues are not
-    taken, and those for its own queue are EMPTY: nobody gets what was offered before. ``idle``;
-    ``event_idx``, ``indirect``, ``in_order``: negotiated features. ``reported``: the READs among
-    the WQEs of the fast path, as far as they are taken; a queue reset forgets them.
+    taken, and those for its own queue are EMPTY: nobody gets what was offered before. ``idle``.
+    ``reported``: the READs among the WQEs of the fast path, as far as they are taken; a queue reset
+    forgets them.
     A request whose ``known`` says that something is there goes through FastPath, which holds up to
     ``wqes_ahead`` in each of its stages; chains that are not for it go on through a SlowPath, one
     after the other. Their answers come in request order. Any other request is answered EMPTY with
@@ -89,15 +88,11 @@ class SendFetch(wiring.Component):
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "error": Out(stream.Signature(QueueError)),
-                "event_idx": In(config.functions),
-                "indirect": In(config.functions),
-                "in_order": In(config.functions),
                 "reported": Out(SinksReported()),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
-            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -120,11 +115,7 @@ class SendFetch(wiring.Component):
             fast.line.valid.eq(lines.o.valid),
             fast.line.payload.eq(lines.o.payload),
             lines.o.ready.eq(fast.line.ready),
-            polls.event_idx.eq(self.event_idx),
-            fast.in_order.eq(self.in_order),
         ]
-        if config.packed:
-            m.d.comb += [part.packed.eq(self.packed) for part in (fast, polls, slow)]
         for k in range(3):
             connect(m, getattr(fast, f"read_client{k}"), getattr(share, f"client{1 + k}"))
         connect(m, slow.read_client0, share.client4)
@@ -178,17 +169,12 @@ class SendFetch(wiring.Component):
             entry.answer.wqe.eq(verdict.wqe),
         ]
         m.d.comb += [
-            slow.indirect.eq(self.indirect),
             slow.i.valid.eq(fast.o.valid & answers.i.ready & for_slow),
             slow.i.payload.function.eq(job.request.function),
             slow.i.payload.desc.eq(job.desc),
             slow.i.payload.size_log2.eq(job.size_log2),
-            slow.i.payload.head.eq(verdict.head),
-        ]
-        if self._config.packed:
-            with m.If(of_function(self._config, self.packed, job.request.function)):
-                m.d.comb += slow.i.payload.head.eq(place_of(job))
-        m.d.comb += [
+            slow.i.payload.format.eq(job.format),
+            slow.i.payload.head.eq(Mux(job.format.packed, place_of(job), verdict.head)),
             given.given.eq(answers.i.valid & answers.i.ready & ~verdict.failed),
             given.line.eq(verdict.line),
             given.queue.eq(job.request.queue),
@@ -361,6 +347,7 @@ class SendFetch(wiring.Component):
         """Requests to the fast path or to the polls, a request in 3 cycles. ``dropped``: nothing
         of the queue to reset is left; ``taken``: a request is."""
         request = Signal(FetchRequest, reset_less=True)
+        read = queue_row(m, self._config, self.queue_read.row)
         row = Signal(QueueRow, reset_less=True)
         ahead = Signal(16, reset_less=True)
         known = Signal()
@@ -376,6 +363,7 @@ class SendFetch(wiring.Component):
             known.eq(row.enabled & (ahead != 0) & (ahead <= (1 << row.size_log2))),
             job.request.eq(request),
             job.size_log2.eq(row.size_log2),
+            job.format.eq(row.format),
             job.desc.eq(row.desc),
             job.driver.eq(row.driver),
             poll.request.eq(request),
@@ -398,8 +386,8 @@ class SendFetch(wiring.Component):
             # ROW: keeps the row; one cycle.
             with m.State("ROW"):
                 m.d.sync += [
-                    row.eq(self.queue_read.row),
-                    row.enabled.eq(self.queue_read.row.enabled & ~refusing),
+                    row.eq(read),
+                    row.enabled.eq(read.enabled & ~refusing),
                     ahead.eq(request.known - request.position),
                 ]
                 m.next = "START"

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Destination, FetchStatus, QueueErrorCause, SendWqe
+from hdl.ports.rows import RingFormat
 
 from .decode import Slot, WqeDecode, element_limit
 from .element import ElementReader
@@ -25,6 +26,7 @@ class ChainWqe(data.Struct):
     function: 8
     desc: 64
     size_log2: 4
+    format: RingFormat
     head: 16
     receive: 1  # a receive WQE
 
@@ -45,8 +47,8 @@ class SlowPath(wiring.Component):
     """Fetches and decodes one WQE at a time, whatever its chain is made of.
 
     Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last
-    slot has been taken; ``indirect``; ``packed``, and with ``o`` the buffer's ``id``;
-    ``read_client0`` descriptors, ``read_client1`` buffers.
+    slot has been taken, and with it, in a packed ring, the buffer's ``id``; ``read_client0``
+    descriptors, ``read_client1`` buffers.
     Latency: host reads for descriptors and bytes, one after the other, plus about 20 cycles and one
     cycle per eight bytes. Errors: of Walker, ElementReader and WqeDecode.
     """
@@ -59,11 +61,10 @@ class SlowPath(wiring.Component):
                 "i": In(stream.Signature(ChainWqe)),
                 "slot": Out(stream.Signature(Slot)),
                 "o": Out(stream.Signature(WqeFound)),
-                "indirect": In(config.functions),
+                "id": Out(16),
                 "read_client0": read,
                 "read_client1": read,
             }
-            | ({"packed": In(config.functions), "id": Out(16)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -86,10 +87,10 @@ class SlowPath(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(~busy & walker.i.ready),
             walker.i.valid.eq(self.i.valid & ~busy),
-            walker.indirect.eq(self.indirect),
             walker.i.payload.function.eq(job.function),
             walker.i.payload.desc.eq(job.desc),
             walker.i.payload.size_log2.eq(job.size_log2),
+            walker.i.payload.format.eq(job.format),
             walker.i.payload.head.eq(job.head),
             walker.i.payload.limit.eq(MAX_CHAIN),
             walker.i.payload.readable.eq(1),
@@ -103,8 +104,7 @@ class SlowPath(wiring.Component):
             answer.wqe.eq(decode.o.payload.wqe),
             answer.destination.eq(decode.o.payload.destination),
         ]
-        if self._config.packed:
-            m.d.comb += [walker.packed.eq(self.packed), self.id.eq(walker.id)]
+        m.d.comb += self.id.eq(walker.id)
         with m.If(cause != QueueErrorCause.NONE):
             m.d.comb += answer.status.eq(FetchStatus.QUEUE_ERROR)
         with m.Else():

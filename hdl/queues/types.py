@@ -1,10 +1,11 @@
 """Rows that the virtqueue engines pass among themselves, and the constants of a split ring."""
 
-from amaranth.hdl import Array, Cat, Const, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.abi import virtio_pci
 from hdl.common.address import OFFSET_BITS
+from hdl.config import NicConfig
 from hdl.ports.jobs import (
     WQE_LINE_BITS,
     Destination,
@@ -13,7 +14,7 @@ from hdl.ports.jobs import (
     QueueErrorCause,
     SendWqe,
 )
-from hdl.ports.rows import QueueRow
+from hdl.ports.rows import QueueRow, RingFormat
 
 __all__ = [
     "BlockRead",
@@ -33,6 +34,8 @@ __all__ = [
     "avail_event",
     "used_event",
     "used_element",
+    "queue_row",
+    "used_base",
     "DESC_BYTES",
     "INDEX_OFFSET",
     "RING_OFFSET",
@@ -69,6 +72,21 @@ def used_element(slot):
     return Cat(Const(RING_OFFSET, 3), slot)[:OFFSET_BITS]
 
 
+def used_base(row) -> Value:
+    """Where buffers of the queue of ``row`` go back to: its used ring, or its only one."""
+    return Mux(row.format.packed, row.desc, row.device)
+
+
+def queue_row(m: Module, config: NicConfig, row) -> Signal:
+    """The row of a virtqueue that has been read, as an engine sees it. Where the card has no packed
+    rings none is, so that nothing is built for them. This is the one place that looks."""
+    seen = Signal(QueueRow)
+    m.d.comb += seen.eq(row)
+    if not config.packed:
+        m.d.comb += seen.format.packed.eq(0)
+    return seen
+
+
 class BlockRead(data.Struct):
     """A read of 1 to 256 bytes."""
 
@@ -92,6 +110,7 @@ class ChainJob(data.Struct):
     function: 8
     desc: 64
     size_log2: 4
+    format: RingFormat
     head: 16
     limit: 32
     readable: 1  # device-readable buffers are allowed
@@ -142,6 +161,7 @@ class UsedRing(data.Struct):
 
     queue: 16
     size_log2: 4
+    format: RingFormat
     driver: 64  # where the driver says whether it wants an interrupt: no CQ's (VR-3.34)
     device: 64
     vector: 16
@@ -154,6 +174,7 @@ class FastPathJob(data.Struct):
     request: FetchRequest
     line: WQE_LINE_BITS
     size_log2: 4
+    format: RingFormat
     desc: 64
     driver: 64
 
@@ -164,6 +185,7 @@ class WqeJob(data.Struct):
     request: FetchRequest
     line: WQE_LINE_BITS
     size_log2: 4
+    format: RingFormat
     desc: 64
 
 
@@ -173,6 +195,7 @@ class Table(data.Struct):
     function: 8
     desc: 64
     size_log2: 4
+    format: RingFormat
     send: 1
 
 
@@ -188,9 +211,11 @@ class HeadFound(data.Struct):
 
 class Element(data.Struct):
     """The buffer of a chain of one short readable descriptor; ``odd``: it is something else, or
-    could not be read, and has to be looked at by the slow path. ``table``: of the job."""
+    could not be read, and has to be looked at by the slow path. ``head``: its name in the used
+    ring; ``place``: of its descriptor. ``table``: of the job."""
 
     head: 16
+    place: 16
     failed: 1
     table: Table
     addr: 64

@@ -10,7 +10,6 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import Interrupt
-from hdl.ports.numbers import of_function
 
 from .packed import event_position, two_laps, used_flags
 from .read import BlockReader
@@ -37,12 +36,12 @@ class UsedJob(data.Struct):
 class UsedWriter(wiring.Component):
     """Writes a used element, then the used index, then raises the interrupt.
 
-    In a ``packed`` ring the element is a used descriptor, and there is no index. ``count``: how
-    many descriptors of the ring the chain has, valid with the job and until it is done.
+    In a packed ring the element is a used descriptor, and there is no index.
     Spec: Virtio 1.2, 2.7.8 (used ring), 2.7.7 (interrupt suppression); 2.8.6, 2.8.14.
     Members: ``i`` jobs; ``done`` (a cycle) with ``raised``, 1 when the interrupt was given out;
     ``interrupt``; ``accepted``: no beat given to the ``write_client`` waits in front of the write
-    engine; ``event_idx``: used_event decides instead of NO_INTERRUPT.
+    engine; ``count``: how many descriptors of a packed ring the chain has, valid with the job and
+    until it is done. With EVENT_IDX used_event decides instead of NO_INTERRUPT.
     Latency: 5 cycles, two of them for addresses; with ``notify`` one more, and a host read (the
     flag or used_event, of a packed ring the driver's structure) unless ``sure``. One job at a time.
     Errors: a failed read counts as not suppressed: a superfluous interrupt does no harm.
@@ -57,11 +56,10 @@ class UsedWriter(wiring.Component):
                 "raised": Out(1),
                 "interrupt": Out(stream.Signature(Interrupt)),
                 "accepted": In(1),
-                "event_idx": In(config.functions),
+                "count": In(16),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
-            | ({"packed": In(config.functions), "count": In(16)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -83,33 +81,28 @@ class UsedWriter(wiring.Component):
             beat.last.eq(1),
             reader.i.payload.function.eq(job.function),
             reader.i.payload.addr.eq(addr),
-            reader.i.payload.length.eq(EVENT_SUPPRESS.size if self._config.packed else 2),
+            reader.i.payload.length.eq(Mux(ring.format.packed, EVENT_SUPPRESS.size, 2)),
             self.interrupt.payload.function.eq(job.function),
             self.interrupt.payload.vector.eq(ring.vector),
         ]
         current = Signal(16)
         quiet = Signal()
-        event_idx = of_function(self._config, self.event_idx, job.function)
+        packed, event_idx = ring.format.packed, ring.format.event_idx
         m.d.comb += current.eq(reader.o.payload.data[:16])
         with m.If(event_idx):
             # The index went from ``index`` to ``index + 1``: only that step can pass used_event.
             m.d.comb += quiet.eq(current != job.index)
         with m.Else():
             m.d.comb += quiet.eq((current & AvailFlags.NO_INTERRUPT) != 0)
-        element, element_at = Cat(job.head, Const(0, 16), job.length), used_element(slot)
-        event_at = Mux(event_idx, used_event(ring.size_log2), 0)
         # A split ring has an index, and it is known at once what the driver wants.
-        has_index, written = 1, self.write_client.beat.ready
-        known, told = 1, reader.o.valid
-        if self._config.packed:
-            packed = of_function(self._config, self.packed, job.function)
-            known = ~packed | self._suppress(m, reader, job, packed, quiet)
-            flags = used_flags(job.length != 0, job.index, ring.size_log2)
-            element = Mux(packed, Cat(job.length, job.head, flags), element)
-            place = Cat(Const(PACKED_DESC.offset("len"), 4), slot)[:OFFSET_BITS]
-            element_at = Mux(packed, place, element_at)
-            event_at, told = Mux(packed, 0, event_at), told & known
-            has_index, written = ~packed, written | packed
+        known = ~packed | self._suppress(m, reader, job, packed, quiet)
+        flags = used_flags(job.length != 0, job.index, ring.size_log2)
+        element = Mux(
+            packed, Cat(job.length, job.head, flags), Cat(job.head, Const(0, 16), job.length)
+        )
+        place = Cat(Const(PACKED_DESC.offset("len"), 4), slot)[:OFFSET_BITS]
+        element_at = Mux(packed, place, used_element(slot))
+        event_at = Mux(event_idx & ~packed, used_event(ring.size_log2), 0)
 
         with m.FSM(name="state"):
             with m.State("IDLE"):
@@ -141,13 +134,13 @@ class UsedWriter(wiring.Component):
                     add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(has_index),
+                    self.write_client.beat.valid.eq(~packed),
                     beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
                 add_high(m, addr, carry)
-                with m.If(written):
+                with m.If(self.write_client.beat.ready | packed):
                     with m.If(job.notify):
                         m.next = "SETTLE"
                     with m.Else():
@@ -164,7 +157,7 @@ class UsedWriter(wiring.Component):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += reader.o.ready.eq(known)
-                with m.If(told):
+                with m.If(reader.o.valid & known):
                     with m.If(quiet & ~reader.o.payload.error):
                         m.d.comb += self.done.eq(1)
                         m.next = "IDLE"

@@ -10,7 +10,6 @@ from hdl.common.address import add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import QueueErrorCause
-from hdl.ports.numbers import of_function
 
 from .read import BlockReader
 from .types import DESC_BYTES, ChainJob, Segment
@@ -46,11 +45,10 @@ class Walker(wiring.Component):
 
     Spec: Virtio 1.2, 2.7.5 (descriptor table), 2.7.5.3 (indirect descriptors); 2.8.5, 2.8.7.
     Parameters: ``chains``: in a packed ring a buffer may have several descriptors.
-    Members: ``i`` jobs; ``o`` one Segment per buffer, the last with ``last``; ``indirect`` 1 when
-    VIRTIO_F_INDIRECT_DESC was negotiated. ``packed``: of packed rings; then ``head`` is the place
-    of the first descriptor. ``id`` of its buffer holds from the last Segment on to the next chain,
-    and so does ``count``, the positions that the chain takes: those of its descriptors in a packed
-    ring, else one.
+    Members: ``i`` jobs, in a packed ring with the place of the first descriptor as ``head``; ``o``
+    one Segment per buffer, the last with ``last``. ``id`` of a packed ring's buffer holds from the
+    last Segment on to the next chain, and so does ``count``, the positions that the chain takes:
+    those of its descriptors in a packed ring, else one.
     Latency: a cycle, and a host read plus 7 cycles a segment, one descriptor after the other (what
     drivers make in numbers does not come here). One chain at a time.
     Errors, in the ``cause`` of a last segment without buffer: DESC_INDEX (head or next beyond the
@@ -63,15 +61,14 @@ class Walker(wiring.Component):
 
     def __init__(self, *, config: NicConfig, chains: bool = False):
         self._config, self._width, self._chains = config, config.width, chains
-        packed = {"packed": In(config.functions), "id": Out(16), "count": Out(16)}
         super().__init__(
             {
                 "i": In(stream.Signature(ChainJob)),
                 "o": Out(stream.Signature(Segment)),
-                "indirect": In(config.functions),
+                "id": Out(16),
+                "count": Out(16, init=1),
                 "read_client": Out(ReadClient(self._width)),
             }
-            | (packed if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -80,9 +77,7 @@ class Walker(wiring.Component):
         connect(m, reader.read_client, flipped(self.read_client))
         walk, segment = Signal(_Walk, reset_less=True), Signal(Segment, reset_less=True)
         # A descriptor stays where the reader has it until the next one comes.
-        desc = data.View(amaranth_layout(DESC), reader.o.payload.data)
-        if self._config.packed:
-            desc = self._of_packed(m, walk, desc)
+        desc = self._described(m, walk)
         carry, borrow = Signal(), Signal()
         m.d.comb += [
             reader.i.payload.function.eq(walk.job.function),
@@ -120,28 +115,26 @@ class Walker(wiring.Component):
                     m.next = "IDLE"
         return m
 
-    def _of_packed(self, m: Module, walk, desc) -> Value:
-        """The descriptor as that of a split queue would be: the next one follows in the ring, or in
-        the table, of which all are used."""
+    def _described(self, m: Module, walk) -> Value:
+        """The descriptor. One of a packed ring is as that of a split one would be: the next follows
+        in the ring, or in the table, of which all are used."""
         reader, found = m.submodules.reader, Signal(amaranth_layout(DESC))
+        desc = data.View(amaranth_layout(DESC), reader.o.payload.data)
         packed = data.View(amaranth_layout(PACKED_DESC), reader.o.payload.data)
         following = Signal(16, reset_less=True)
         places = Mux(walk.inside, 0xFFFF, mask(walk.job.size_log2))
         more = walk.walked != walk.entries
         m.d.sync += following.eq((walk.index + 1) & places)
         m.d.comb += found.eq(desc)
-        with m.If(self._is_packed(walk)):
+        with m.If(walk.job.format.packed):
             m.d.comb += [found.flags.eq(packed.flags), found.next.eq(following)]
             with m.If(walk.inside):
                 m.d.comb += found.flags.eq(Cat(more, packed.flags[1], Const(0, 14)))
         with m.If(reader.o.valid & ~walk.inside):
             m.d.sync += [self.id.eq(packed.id), self.count.eq(1)]
-            with m.If(self._is_packed(walk)):
+            with m.If(walk.job.format.packed):
                 m.d.sync += self.count.eq(walk.walked)
         return found
-
-    def _is_packed(self, walk) -> Value:
-        return of_function(self._config, self.packed, walk.job.function)
 
     def _fail(self, m: Module, walk, segment, cause: QueueErrorCause) -> None:
         """The chain ends with ``cause``."""
@@ -239,16 +232,14 @@ class Walker(wiring.Component):
             segment.last.eq((flags & DescFlags.NEXT) == 0),
         ]
         follows = (flags & DescFlags.NEXT) != 0
-        misplaced = follows
-        if self._config.packed:
-            # Each list is of one kind.
-            misplaced = follows | (self._is_packed(walk) & walk.seen)
+        # In a packed ring each list is of one kind.
+        misplaced = follows | (walk.job.format.packed & walk.seen)
         with m.If(~indirect):
             m.d.sync += Cat(walk.rest[:16], borrow).eq(walk.rest[:16] - desc.len[:16])
         with m.If(indirect):
             # WRITE is ignored here (2.7.5.3.2).
             with m.If(
-                ~of_function(self._config, self.indirect, walk.job.function)
+                ~walk.job.format.indirect
                 | walk.inside
                 | misplaced
                 | (desc.len[:4] != 0)
@@ -265,8 +256,8 @@ class Walker(wiring.Component):
                     walk.inside.eq(1),
                 ]
                 m.next = "INDEX"
-        if self._config.packed and not self._chains:
-            with m.Elif(self._is_packed(walk) & ~walk.inside & follows):
+        if not self._chains:
+            with m.Elif(walk.job.format.packed & ~walk.inside & follows):
                 self._fail(m, walk, segment, QueueErrorCause.DESC_LOOP)
         with m.Elif((desc.len == 0) | beyond | too_long):
             self._fail(m, walk, segment, QueueErrorCause.DESC_LENGTH)

@@ -45,7 +45,7 @@ class Card(wiring.Component):
                 "flr_over": Out(1),
                 "fenced": Out(1),
                 "driver_ok": Out(1),
-                "features": Out(4),
+                "features": Out(3),
                 "counters": Out(TableProgram(COUNTER_INDEX, 32)),
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
                 "control_read": In(TableRead(16, QueueRow)),
@@ -72,17 +72,16 @@ class Card(wiring.Component):
         wiring.connect(m, wiring.flipped(self.qp_counters), function.qp_counters)
         wiring.connect(m, wiring.flipped(self.counters), function.counters)
         wiring.connect(m, wiring.flipped(self.control_read), function.control_read)
-        core = management.core
+        core, rings = management.core, function.queue_read0.row.format
         m.d.comb += [
             self.intx.eq(function.intx),
             self.reset_request.eq(function.reset_request),
             self.driver_ok.eq(function.driver_ok),
             self.features.eq(
                 Cat(
-                    function.event_idx,
-                    function.in_order,
-                    function.indirect_desc,
-                    function.notification_data,
+                    rings.event_idx,
+                    rings.in_order,
+                    rings.indirect,
                 )
             ),
             function.queue_reset_done.eq(self.queue_reset_done),

@@ -332,7 +332,15 @@ class Host:
         number, *control = (int(getattr(self.dut, f"{name}__row").value) for name in names)
         assert control in ([], [number]), "the control queue's engine reads another row"
         words = row_map("queue").words
-        return row_map("queue").unpack([number >> 32 * i & 0xFFFF_FFFF for i in range(words)])
+        return self.row_of([number >> 32 * i & 0xFFFF_FFFF for i in range(words)])
+
+    def row_of(self, words: list[int]) -> dict[str, int]:
+        """A queue's row without its format, which must be what the driver has accepted."""
+        row = row_map("queue").unpack(words)
+        found = [row.pop(f"format.{name}") for name in ("event_idx", "in_order", "indirect")]
+        assert sum(bit << i for i, bit in enumerate(found)) == int(self.dut.features.value)
+        assert not row.pop("format.packed")
+        return row
 
     # What the driver's platform needs -----------------------------------------------------------
 

@@ -28,7 +28,7 @@ class ControlBench(Bench):
         self.rows = QueueRows(self, "control__queue_read")
         self.ports.append(self)
         self.request, self.response = {}, {}
-        self.event_idx = event_idx
+        self.format["event_idx"] = event_idx
         self.queue = self.queues[0] = Queue(self.memory, 0, size, vector)
 
     def cycle(self):
@@ -41,8 +41,6 @@ class ControlBench(Bench):
 
     async def start(self, **options):
         await super().start(**options)
-        self.dut.control__event_idx.value = self.event_idx
-        self.dut.control__indirect.value = 1
         await self.cycles(2)
 
     def ring(self):

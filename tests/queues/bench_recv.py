@@ -45,12 +45,10 @@ class RecvBench(Bench):
         self.reads = ReadPort(self, "recv__read_client", latency, stall)
         self.writes = WritePort(self, "recv__write_client", stall)
         self.rows = QueueRows(self, "recv__queue_read")
-        self.event_idx = event_idx
+        self.format["event_idx"] = event_idx
 
     async def start(self, **options):
         await super().start(**options)
-        self.dut.recv__event_idx.value = self.event_idx
-        self.dut.recv__indirect.value = 1
         for name in ("line_use__taken", "line_use__done", "reported__fetched"):
             getattr(self.dut, f"recv__{name}").value = 0
         await self.cycles(self.CONFIG.read_sinks)  # until then sinks are left out

@@ -41,12 +41,10 @@ class CompletionBench(Bench):
         self.reads = ReadPort(self, "completion__read_client", latency, stall)
         self.writes = WritePort(self, "completion__write_client", stall)
         self.rows = QueueRows(self, "completion__queue_read")
-        self.event_idx = event_idx
+        self.format["event_idx"] = event_idx
 
     async def start(self, **options):
         await super().start(**options)
-        self.dut.completion__event_idx.value = self.event_idx
-        self.dut.completion__indirect.value = 1
         # Rows and indices are cleared one a cycle.
         await self.cycles(self.CONFIG.queues + 4)
 

@@ -88,14 +88,12 @@ class SendBench(Bench):
         self.reads = ReadPort(self, "send__read_client", latency, stall)
         self.writes = WritePort(self, "send__write_client", stall)
         self.rows = QueueRows(self, "send__queue_read")
-        self.event_idx = event_idx
+        self.format["event_idx"] = event_idx
         self.known: dict[int, int] = {}
         self.asker, self.answered = Asker(self), 0
 
     async def start(self, **options):
         await super().start(**options)
-        self.dut.send__event_idx.value = self.event_idx
-        self.dut.send__indirect.value = 1
         await self.cycles(2)
 
     def queue(self, qp: int, size: int) -> Queue:

@@ -81,7 +81,8 @@ class Host:
                 flying.append((now + LATENCY, beats))
             if looks:
                 queue = self.queues.get(index)
-                ctx.set(dut.queue_read.row.as_value(), pack(QueueRow, queue.row) if queue else 0)
+                row = queue.row | {"format": {"indirect": 1}} if queue else {}
+                ctx.set(dut.queue_read.row.as_value(), pack(QueueRow, row))
 
 
 def offer(queue: Queue, data: bytes, rng: random.Random) -> int:
@@ -132,7 +133,6 @@ def test_send(seed):
     queues = {qp: host.queue(CONFIG.sq_queue(qp), 4) for qp in (1, 3)}
 
     async def bench(ctx):
-        ctx.set(dut.indirect, 1)
         for n in range(12):
             qp, queue = rng.choice(list(queues.items()))
             sges = wqes.random_sges(rng, rng.randrange(4))
@@ -165,7 +165,6 @@ def test_receive(seed):
     queues = {qp: host.queue(CONFIG.rq_queue(qp), 16) for qp in (1, 3)}
 
     async def bench(ctx):
-        ctx.set(dut.indirect, 1)
         for _ in range(CONFIG.read_sinks + 10):
             await ctx.tick()
         ctx.set(dut.doorbell.valid, 1)
@@ -210,7 +209,6 @@ def test_completions(seed):
         return completion
 
     async def bench(ctx):
-        ctx.set(dut.indirect, 1)
         ctx.set(dut.error.ready, 1)
         wanted, lists = [], [[], []]
         for _ in range(14):
