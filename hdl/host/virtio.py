@@ -33,8 +33,8 @@ __all__ = ["VirtioFunction"]
 DOORBELLS = 8
 
 
-#: Fields of ``RingFormat``, and the feature that each one tells of. 0: it is not offered.
-FORMAT = {
+#: Fields of ``RingRules``, and the feature that each one tells of. 0: it is not offered.
+RULES = {
     "packed": Feature.RING_PACKED,
     "event_idx": Feature.EVENT_IDX,
     "indirect": Feature.INDIRECT_DESC,
@@ -167,9 +167,9 @@ class VirtioFunction(wiring.Component):
         ]
         m.d.sync += begun.eq(self.flr)
         offered = offered_features(config)
-        for name, feature in FORMAT.items():
+        for name, feature in RULES.items():
             if offered & feature.mask:
-                m.d.comb += queues.format[name].eq(common.features[feature])
+                m.d.comb += queues.rules[name].eq(common.features[feature])
 
         isr = Signal(2)
         ports = {
@@ -199,7 +199,7 @@ class VirtioFunction(wiring.Component):
             accesses.driver_ok.eq(self.driver_ok),
             # What the next descriptor of a packed ring is says nothing without its size.
             accesses.notification_data.eq(
-                common.features[Feature.NOTIFICATION_DATA] & ~queues.format.packed
+                common.features[Feature.NOTIFICATION_DATA] & ~queues.rules.packed
             ),
             accesses.window_bar.eq(pci.window_bar),
             accesses.window_offset.eq(pci.window_offset),

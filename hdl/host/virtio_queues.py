@@ -12,7 +12,7 @@ from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.rows import QueueRow, RingFormat, kept_bits
+from hdl.ports.rows import QueueRow, RingRules, kept_bits
 from hdl.ports.tables import TableProgram, TableRead
 
 from .local import LocalPort, lanes, merge
@@ -28,7 +28,7 @@ class VirtioQueues(wiring.Component):
     """Serves the ``queue_*`` registers of the common configuration for the queue in ``select``.
 
     Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In: the
-    feature was negotiated; ``format`` In: of all rings, as each row says; ``hidden`` In, while the
+    feature was negotiated; ``rules`` In: of all rings, as each row says; ``hidden`` In, while the
     device is reset: accesses of the driver read the reset values and write nothing; ``clear`` In,
     held until ``cleared`` (one cycle): every row back to its reset value; ``clearing`` Out;
     ``misaligned`` Out, one cycle, with ``misaligned_queue``; ``queue_reset`` Out, stream of queue
@@ -57,7 +57,7 @@ class VirtioQueues(wiring.Component):
                 "port": In(LocalPort(12)),
                 "select": In(16),
                 "ring_reset": In(1),
-                "format": In(RingFormat),
+                "rules": In(RingRules),
                 "hidden": In(1),
                 "clear": In(1),
                 "cleared": Out(1),
@@ -187,7 +187,7 @@ class VirtioQueues(wiring.Component):
                 m.next = "IDLE"
         m.d.comb += [
             self.program.read_row.eq(row.row),
-            self.program.read_row.format.eq(self.format),
+            self.program.read_row.rules.eq(self.rules),
         ]
 
         self._effects(m, resets, row, changed, acting)
@@ -201,7 +201,7 @@ class VirtioQueues(wiring.Component):
                 copy.index.eq(port.index),
                 copy.enable.eq(port.enable),
                 port.row.eq(copy.row.row),
-                port.row.format.eq(self.format),
+                port.row.rules.eq(self.rules),
             ]
         # Its engine reads few rows, so it needs no copy of tens of thousands of rows.
         events = self._config.events
@@ -211,7 +211,7 @@ class VirtioQueues(wiring.Component):
             control.write.enable.eq(rows.write.enable & (rows.write.index == CONTROL_QUEUE)),
             control.read0.enable.eq(self.control_read.enable),
             self.control_read.row.eq(control.read0.row),
-            self.control_read.row.format.eq(self.format),
+            self.control_read.row.rules.eq(self.rules),
         ]
         if events:
             self._more_rows(m, rows, control)
@@ -294,7 +294,7 @@ class VirtioQueues(wiring.Component):
         misaligned = Cat(address[: align.bit_length() - 1] for align, address in rings).any()
         # The event suppression structures lie where the rings of a split queue do.
         ends = range(abi.AVAIL_ALIGN.bit_length() - 1, abi.EVENT_ALIGN.bit_length() - 1)
-        return misaligned | (self.format.packed & Cat(row.driver[bit] for bit in ends).any())
+        return misaligned | (self.rules.packed & Cat(row.driver[bit] for bit in ends).any())
 
     def _registers(self, m: Module, old, changed, value) -> None:
         """``value`` becomes the word read, a cycle later; ``changed`` the row after a write."""

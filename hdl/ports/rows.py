@@ -37,7 +37,7 @@ __all__ = [
     "QpRx",
     "QpReply",
     "ReceiveSource",
-    "RingFormat",
+    "RingRules",
     "RxMessage",
     "SourceKind",
     "ReadResource",
@@ -307,7 +307,7 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
         label, prefix = fields["flow_label"], fields["dgid"]
         pair ^= ((1 << label.width) - 1) << vector + label.offset
         pair ^= ((1 << MAPPED_BITS) - 1) << vector + prefix.offset
-    rings = _kept(QueueRow, dict.fromkeys(("desc", "driver", "device"), address) | {"format": 0})
+    rings = _kept(QueueRow, dict.fromkeys(("desc", "driver", "device"), address) | {"rules": 0})
     return {
         "mrs": _kept(MrRow, cuts),
         "qp_cfg": pair,
@@ -334,7 +334,7 @@ class CqRow(data.Struct):
     error: 1  # overflow: nothing is written any more
 
 
-class RingFormat(data.Struct):
+class RingRules(data.Struct):
     """How a virtqueue is laid out, and what its two sides tell each other: the features that the
     driver has accepted (Virtio 1.2, 6), the same for all queues of a function."""
 
@@ -354,4 +354,4 @@ class QueueRow(data.Struct):
     device: 64  # used ring
     vector: 16  # 0xFFFF = none
     fresh: 1  # reset since the firmware last cleared this bit: ring positions start at 0
-    format: RingFormat  # of the function; it is not stored with the queue
+    rules: RingRules  # of the function; it is not stored with the queue

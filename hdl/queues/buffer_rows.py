@@ -4,7 +4,7 @@ from amaranth.lib import data
 
 from hdl.ports.jobs import Completion, QueueErrorCause
 from hdl.ports.numbers import CqNumber
-from hdl.ports.rows import RingFormat
+from hdl.ports.rows import RingRules
 
 from .types import UsedRing
 
@@ -16,7 +16,7 @@ class CqRing(data.Struct):
 
     queue: 16
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     device: 64
     vector: 16
 
@@ -70,7 +70,7 @@ class Check(data.Struct):
     poll: 1
     disabled: 1
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
 
 
 class Ring(data.Struct):

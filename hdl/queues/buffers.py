@@ -19,9 +19,10 @@ from hdl.ports.tables import TableProgram, TableRead
 from .buffer_rows import Check, CheckVerdict, CompletionJob, Found, Kind, Ring, Waiting
 from .descriptor import ShortDescriptors
 from .heads import RingHeads
+from .packed import is_packed, used_base
 from .plain import OddElements, PlainHeads
 from .reach import Reach, reach_flow, read_reach
-from .types import ChainJob, Table, queue_row, used_base
+from .types import ChainJob, Table
 
 __all__ = ["CqBuffers", "MAX_CHAIN"]
 
@@ -134,7 +135,7 @@ class CqBuffers(wiring.Component):
             tables.i.payload.function.eq(job.request.function),
             tables.i.payload.desc.eq(job.desc),
             tables.i.payload.size_log2.eq(job.size_log2),
-            tables.i.payload.format.eq(job.format),
+            tables.i.payload.rules.eq(job.rules),
         ]
         m.d.comb += heads.flush.eq(self.flush)
 
@@ -203,7 +204,7 @@ class CqBuffers(wiring.Component):
         completion = Signal(Completion, reset_less=True)
         wqe_row = Signal(QueueRow, reset_less=True)
         cq_row = Signal(QueueRow, reset_less=True)
-        queue, cq = queue_row(m, self._config, self.queue_read.row), Signal(CqNumber)
+        queue, cq = self.queue_read.row, Signal(CqNumber)
         # ``beyond``: how far the avail index lies beyond the next position.
         returns, beyond = Signal(), Signal(16, reset_less=True)
         look, lookable, polling, poll = Signal(), Signal(), Signal(), Signal()
@@ -230,7 +231,7 @@ class CqBuffers(wiring.Component):
             check.poll.eq(poll),
             check.disabled.eq(~cq_row.enabled),
             check.size_log2.eq(cq_row.size_log2),
-            check.format.eq(cq_row.format),
+            check.rules.eq(cq_row.rules),
             polls.i.payload.function.eq(completion.function),
             polls.i.payload.addr.eq(reach[0]),
             polls.i.payload.offset.eq(reach[1]),
@@ -241,7 +242,7 @@ class CqBuffers(wiring.Component):
         for ring, row in ((wait.wqe_ring, wqe_row), (wait.cq_ring, cq_row)):
             m.d.comb += [
                 getattr(ring, name).eq(getattr(row, name))
-                for name in ("size_log2", "format", "device", "vector")
+                for name in ("size_log2", "rules", "device", "vector")
             ]
         for ram in (positions, available, errors):
             m.d.comb += [ram.read0.index.eq(cq[:bits]), ram.read0.enable.eq(look)]
@@ -269,7 +270,7 @@ class CqBuffers(wiring.Component):
                     self.queue_read.enable.eq(1),
                 ]
                 m.d.sync += [wqe_row.eq(queue), returns.eq(completion.ring & queue.enabled)]
-                m.d.sync += wqe_row.device.eq(used_base(queue))
+                m.d.sync += wqe_row.device.eq(used_base(self._config, queue))
                 m.next = "CQ"
                 with m.If(~completion.emit):
                     m.next = "PASS"
@@ -280,7 +281,7 @@ class CqBuffers(wiring.Component):
             with m.State("CQ"):
                 m.d.sync += [
                     cq_row.eq(queue),
-                    cq_row.device.eq(used_base(queue)),
+                    cq_row.device.eq(used_base(self._config, queue)),
                     lookable.eq(queue.enabled & ~errors.read0.row),
                     beyond.eq(available.read0.row + ~position),
                 ]
@@ -331,10 +332,10 @@ class CqBuffers(wiring.Component):
             job.request.position.eq(check.position),
             job.request.known.eq(index),
             job.size_log2.eq(check.size_log2),
-            job.format.eq(check.format),
+            job.rules.eq(check.rules),
             job.desc.eq(ring.desc),
             job.driver.eq(ring.driver),
-            reach.packed.eq(check.format.packed),
+            reach.packed.eq(is_packed(self._config, check.rules)),
             reach.position.eq(check.position),
             reach.size_log2.eq(check.size_log2),
             reach.look.eq(looks & checks.o.valid & check.poll),
@@ -349,7 +350,7 @@ class CqBuffers(wiring.Component):
                     failed.eq(polls.payload.error),
                 ]
                 m.d.comb += looks.eq(1)
-                with m.If(check.poll & check.format.packed):
+                with m.If(check.poll & is_packed(self._config, check.rules)):
                     m.d.sync += [index.eq(check.position + answer), ahead.eq(answer)]
                 with m.If(checks.o.valid & (~check.poll | polls.valid)):
                     m.d.comb += polls.ready.eq(check.poll)
@@ -397,7 +398,7 @@ class CqBuffers(wiring.Component):
             self.chain.payload.function.eq(table.function),
             self.chain.payload.desc.eq(table.desc),
             self.chain.payload.size_log2.eq(table.size_log2),
-            self.chain.payload.format.eq(table.format),
+            self.chain.payload.rules.eq(table.rules),
             self.chain.payload.head.eq(element.place),
             self.chain.payload.limit.eq(MAX_CHAIN),
             self.chain.payload.writable.eq(1),

@@ -382,5 +382,5 @@ class CompletionEngine(wiring.Component):
         m.d.sync += acts.begun.eq(0)
         m.d.sync += [
             getattr(work.ring, name).eq(getattr(ring, name))
-            for name in ("queue", "size_log2", "format", "device", "vector")
+            for name in ("queue", "size_log2", "rules", "device", "vector")
         ]

@@ -25,10 +25,11 @@ from hdl.ports.tables import TableRead, TableWrite
 
 from .control_types import ControlChain, ControlJob, ControlQueue
 from .element import ElementReader
+from .packed import is_packed, used_base
 from .read import ReadShare
 from .response import ResponseWriter
 from .ring import AvailRing
-from .types import NO_VECTOR, queue_row, used_base
+from .types import NO_VECTOR
 from .used import UsedWriter
 from .walker import Walker
 
@@ -330,7 +331,7 @@ class ControlEngine(wiring.Component):
 
     def _drive(self, m: Module, job, chain) -> None:
         """Gives the job and its queue's row to the parts."""
-        row = queue_row(m, self._config, self.queue_read.row)
+        row = self.queue_read.row
         ring, walker, writer = m.submodules.ring, m.submodules.walker, m.submodules.writer
         element, used, output = m.submodules.element, m.submodules.used, m.submodules.output
         m.d.comb += [
@@ -344,7 +345,7 @@ class ControlEngine(wiring.Component):
             walker.i.payload.function.eq(job.function),
             walker.i.payload.desc.eq(row.desc),
             walker.i.payload.size_log2.eq(row.size_log2),
-            walker.i.payload.format.eq(row.format),
+            walker.i.payload.rules.eq(row.rules),
             walker.i.payload.head.eq(chain.head),
             walker.i.payload.limit.eq(MAX_CHAIN),
             walker.i.payload.readable.eq(~job.post),
@@ -359,13 +360,13 @@ class ControlEngine(wiring.Component):
             used.i.payload.function.eq(job.function),
             used.count.eq(walker.count),
             used.i.payload.ring.size_log2.eq(row.size_log2),
-            used.i.payload.ring.format.eq(row.format),
+            used.i.payload.ring.rules.eq(row.rules),
             used.i.payload.ring.driver.eq(row.driver),
-            used.i.payload.ring.device.eq(used_base(row)),
+            used.i.payload.ring.device.eq(used_base(self._config, row)),
             used.i.payload.ring.vector.eq(row.vector),
             used.i.payload.ring.queue.eq(job.queue),
             used.i.payload.index.eq(job.used_index),
-            used.i.payload.head.eq(Mux(row.format.packed, walker.id, chain.head)),
+            used.i.payload.head.eq(Mux(is_packed(self._config, row.rules), walker.id, chain.head)),
             used.i.payload.length.eq(writer.written),
             used.i.payload.notify.eq(row.vector != NO_VECTOR),
             self.error.payload.queue.eq(job.queue),

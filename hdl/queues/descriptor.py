@@ -13,6 +13,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
 from .flow import ReadFlow
+from .packed import is_packed
 from .read import ReadShare
 from .types import DESC_BYTES, Element, FlowRead, HeadFound, Table
 
@@ -161,7 +162,7 @@ class ShortDescriptors(wiring.Component):
             element.length.eq(desc.len),
             element.odd.eq(waited.odd | failed | unfit),
         ]
-        packed = waited.table.format.packed
+        packed = is_packed(self._config, waited.table.rules)
         with m.If(packed):
             m.d.comb += [
                 element.head.eq(_as_packed(desc).id),

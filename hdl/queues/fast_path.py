@@ -80,7 +80,7 @@ class FastPath(wiring.Component):
             tables.i.payload.function.eq(request.function),
             tables.i.payload.desc.eq(self.i.payload.desc),
             tables.i.payload.size_log2.eq(self.i.payload.size_log2),
-            tables.i.payload.format.eq(self.i.payload.format),
+            tables.i.payload.rules.eq(self.i.payload.rules),
             tables.i.payload.send.eq(request.send),
             self.job.eq(job.o.payload),
             gone.eq(self.o.valid & self.o.ready),
@@ -88,7 +88,7 @@ class FastPath(wiring.Component):
         ]
         m.d.comb += [
             jobs.i.payload[name].eq(self.i.payload[name])
-            for name in ("request", "line", "size_log2", "format", "desc")
+            for name in ("request", "line", "size_log2", "rules", "desc")
         ]
         if self._receive:
             m.d.comb += [wqes.line.valid.eq(1), wqes.line.payload.eq(self.job.line)]

@@ -15,6 +15,7 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import FetchRequest
 
 from .flow import ReadFlow
+from .packed import is_packed
 from .types import DESC_BYTES, RING_OFFSET, FastPathJob, FlowRead, HeadFound
 
 __all__ = ["RingHeads"]
@@ -129,7 +130,7 @@ class RingHeads(wiring.Component):
         filling, guessing = Signal(range(self._depth + 1)), Signal()
         base, guess = Signal(16, reset_less=True), Signal(16)
         fills = jobs.i.valid & jobs.i.payload.fill
-        packed = job.format.packed
+        packed = is_packed(self._config, job.rules)
         found_place = packed | (hit & (tag.queue == request.queue) & (offset < tag.count))
         m.d.sync += filling.eq(filling + fills - filled)
         m.d.comb += [
@@ -149,7 +150,7 @@ class RingHeads(wiring.Component):
             self.guess.payload.addr.eq(job.desc),
             self.guess.payload.offset.eq(DESC_BYTES * guess),
             self.guess.payload.length.eq(DESC_BYTES),
-            self.guess.valid.eq(job.format.in_order & ~packed & guessing & jobs.i.valid),
+            self.guess.valid.eq(job.rules.in_order & ~packed & guessing & jobs.i.valid),
             jobs.i.payload.guess.eq(guess),
             jobs.i.payload.guessed.eq(self.guess.valid & self.guess.ready),
             flow.i.payload.function.eq(request.function),
@@ -241,7 +242,7 @@ class RingHeads(wiring.Component):
         with m.Else():
             entry = lines.read0.row.word_select(chosen.place[: ceil_log2(ROW)], ENTRY_BITS)
             m.d.comb += [found.head.eq(entry), found.failed.eq(errors.read0.row)]
-        with m.If(chosen.packed):
+        with m.If(is_packed(self._config, chosen)):
             m.d.comb += [found.head.eq(chosen.guess), found.failed.eq(0)]
         given = Signal()
         with m.FSM(name="pick"):

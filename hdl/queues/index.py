@@ -8,9 +8,9 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
-from hdl.ports.rows import RingFormat
+from hdl.ports.rows import RingRules
 
-from .packed import asked_event, available, flags_offset, wrap_counter
+from .packed import asked_event, available, flags_offset, is_packed, wrap_counter
 from .read import block_answer
 from .types import INDEX_OFFSET, BlockRead, avail_event
 
@@ -24,7 +24,7 @@ class IndexJob(data.Struct):
     driver: 64
     device: 64
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     position: 16
 
 
@@ -80,7 +80,7 @@ class AvailIndex(wiring.Component):
             self.o.payload.eq(result),
         ]
 
-        packed = job.format.packed
+        packed = is_packed(self._config, job.rules)
         # Known a cycle after the job.
         flags_at, wrap = Signal(OFFSET_BITS, reset_less=True), Signal(reset_less=True)
         m.d.sync += [
@@ -110,14 +110,15 @@ class AvailIndex(wiring.Component):
                 add_low(m, addr, carry, self.i.payload.driver, index_offset)
                 with m.If(self.i.valid):
                     m.next = "ADDRESS"
-                    with m.If(self.i.payload.format.packed):
+                    with m.If(is_packed(self._config, self.i.payload.rules)):
                         m.next = "FLAGS"
             # FLAGS: works out where the flags of the descriptor are; one cycle.
             with m.State("FLAGS"):
                 m.next = "PLACE"
             # PLACE: adds that to the address of the ring; one cycle.
             with m.State("PLACE"):
-                add_low(m, addr, carry, job.driver, flags_at)
+                with m.If(packed):
+                    add_low(m, addr, carry, job.driver, flags_at)
                 m.next = "ADDRESS"
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)
@@ -146,7 +147,7 @@ class AvailIndex(wiring.Component):
                     answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.AVAIL_INDEX)
                 with m.Elif(ahead != 0):
                     answer(FetchStatus.OK)
-                with m.Elif(job.format.event_idx & ~announced):
+                with m.Elif(job.rules.event_idx & ~announced):
                     add_low(m, addr, carry, job.device, event_offset)
                     m.next = "EVENT"
                 with m.Else():

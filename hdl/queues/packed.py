@@ -5,10 +5,11 @@ in a split one. The bit above them counts laps: the wrap counter is 1 in the fir
 second one behind it (Virtio 1.2, 2.8.1).
 """
 
-from amaranth.hdl import Cat, Const, Value
+from amaranth.hdl import Cat, Const, Mux, Value
 
 from hdl.abi.virtio_pci import PACKED_DESC, EventFlags, PackedFlags
 from hdl.common.address import OFFSET_BITS, mask
+from hdl.config import NicConfig
 
 __all__ = [
     "AVAIL_BIT",
@@ -18,15 +19,28 @@ __all__ = [
     "available",
     "event_position",
     "flags_offset",
+    "is_packed",
     "off_wrap",
     "place_of",
     "two_laps",
+    "used_base",
     "used_flags",
     "wrap_counter",
 ]
 
 FLAGS_OFFSET, FLAGS_BYTES = PACKED_DESC.offset("flags"), 2
 AVAIL_BIT, USED_BIT = (flag.bit_length() - 1 for flag in (PackedFlags.AVAIL, PackedFlags.USED))
+
+
+def is_packed(config: NicConfig, rules) -> Value:
+    """Whether the ring with these ``RingRules`` is packed. On a card without packed rings none is,
+    and nothing is built for them: this is the place that knows."""
+    return rules.packed if config.packed else Const(0)
+
+
+def used_base(config: NicConfig, row) -> Value:
+    """Where buffers of the queue of ``row`` go back to: its used ring, or its only one."""
+    return Mux(is_packed(config, row.rules), row.desc, row.device)
 
 
 def wrap_counter(position: Value, size_log2: Value) -> Value:

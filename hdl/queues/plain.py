@@ -164,7 +164,7 @@ class PlainPath(wiring.Component):
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [
                 job[name].eq(self.i.payload[name])
-                for name in ("request", "line", "size_log2", "format", "desc")
+                for name in ("request", "line", "size_log2", "rules", "desc")
             ]
         if self._receive:
             m.d.comb += [self.o.valid.eq(heads.o.valid), verdict.line.eq(job.line)]

@@ -10,10 +10,10 @@ from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendFetched
 from hdl.ports.numbers import QpNumber
-from hdl.ports.rows import QueueRow, RingFormat
+from hdl.ports.rows import QueueRow, RingRules
 
 from .flow import ReadFlow
-from .packed import asked_event, available, flags_offset, wrap_counter
+from .packed import asked_event, available, flags_offset, is_packed, wrap_counter
 from .reach import INDEX_BYTES, Reach, reach_flow, read_reach
 from .read import ReadShare
 from .types import INDEX_OFFSET, avail_event
@@ -44,7 +44,7 @@ class _Found(data.Struct):
     queue: 16
     position: 16
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     wrap: 1
     plain: 1
     available: 16
@@ -110,8 +110,10 @@ class Polls(wiring.Component):
             entry.found.queue.eq(request.queue),
             entry.found.position.eq(request.position),
             entry.found.size_log2.eq(row.size_log2),
-            entry.found.format.eq(row.format),
-            entry.found.wrap.eq(wrap_counter(request.position, row.size_log2)),
+            entry.found.rules.eq(row.rules),
+            entry.found.wrap.eq(
+                is_packed(config, row.rules) & wrap_counter(request.position, row.size_log2)
+            ),
             entry.found.plain.eq(request.known == request.position),
         ]
         if self._notify:
@@ -126,7 +128,7 @@ class Polls(wiring.Component):
         answers = reach.o
         m.d.comb += [
             reach.look.eq(look & jobs.o.valid & job.enabled),
-            reach.packed.eq(job.found.format.packed),
+            reach.packed.eq(is_packed(config, job.found.rules)),
             reach.position.eq(job.found.position),
             reach.size_log2.eq(job.found.size_log2),
         ]
@@ -145,7 +147,7 @@ class Polls(wiring.Component):
             wanted = Signal()  # a notification is to be asked for
             event_at, event, event_bytes = self._event(job.found)
             m.d.sync += event_offset.eq(event_at)
-            m.d.comb += wanted.eq(job.found.format.event_idx & job.enabled & empty)
+            m.d.comb += wanted.eq(job.found.rules.event_idx & job.enabled & empty)
             m.d.comb += [
                 beat.payload.stream_id.eq(STREAM_DATA),
                 beat.payload.function.eq(job.function),
@@ -204,7 +206,8 @@ class Polls(wiring.Component):
         # Of a packed ring the first descriptor's flags alone.
         flags_at = flags_offset(job.found.position, job.found.size_log2)
         offset = Signal(OFFSET_BITS, init=INDEX_OFFSET, reset_less=True)
-        m.d.sync += offset.eq(Mux(job.found.format.packed, flags_at, INDEX_OFFSET))
+        packed = is_packed(config, job.found.rules)
+        m.d.sync += offset.eq(Mux(packed, flags_at, INDEX_OFFSET))
         one = available(second.o.payload.data, first.wrap)
         m.d.comb += [
             founds.i.valid.eq(give),
@@ -231,7 +234,8 @@ class Polls(wiring.Component):
     def _event(self, found):
         """What asks for a notification, and where: offset, bytes, which of them are written."""
         at, event, written = avail_event(found.size_log2), found.position, Const(0b11, 2)
-        structure, packed = asked_event(found.position, found.size_log2), found.format.packed
+        structure = asked_event(found.position, found.size_log2)
+        packed = is_packed(self._config, found.rules)
         return Mux(packed, 0, at), Mux(packed, structure, event), Cat(written, packed, packed)
 
     def _judge(self, m: Module, name: str, load, beat, asked, found, there=None):
@@ -248,7 +252,7 @@ class Polls(wiring.Component):
                 failed.eq(beat.error),
             ]
             count = beat.data if there is None else there
-            with m.If(asked.format.packed):
+            with m.If(is_packed(self._config, asked.rules)):
                 m.d.sync += [index.eq(asked.position + count), ahead.eq(count)]
         m.d.comb += [found.eq(asked), found.available.eq(index)]
         with m.If(failed | (ahead > (1 << asked.size_log2))):

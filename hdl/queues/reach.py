@@ -8,7 +8,7 @@ from hdl.common.address import OFFSET_BITS, mask
 from hdl.config import NicConfig
 
 from .flow import ReadFlow, flow_beat
-from .packed import AVAIL_BIT, FLAGS_BYTES, USED_BIT, flags_offset, wrap_counter
+from .packed import AVAIL_BIT, FLAGS_BYTES, USED_BIT, flags_offset, is_packed, wrap_counter
 from .types import DESC_BYTES, INDEX_OFFSET
 
 __all__ = ["INDEX_BYTES", "FlagsBatch", "Reach", "reach_base", "read_reach", "reach_flow"]
@@ -31,18 +31,18 @@ def reach_flow(config: NicConfig, *, reads: int, bypass: bool = True) -> ReadFlo
     )
 
 
-def reach_base(row) -> Value:
+def reach_base(config: NicConfig, row) -> Value:
     """Where it is read how far the queue of ``row`` reaches: in its avail ring, or in its only one
     if that is packed."""
-    return Mux(row.format.packed, row.desc, row.driver)
+    return Mux(is_packed(config, row.rules), row.desc, row.driver)
 
 
 def read_reach(config: NicConfig, row, position: Value) -> tuple:
     """Address, offset and length of such a read for the queue of ``row``."""
-    index, packed = Const(INDEX_OFFSET, OFFSET_BITS), row.format.packed
+    index, packed = Const(INDEX_OFFSET, OFFSET_BITS), is_packed(config, row.rules)
     batch = FlagsBatch(config)
     return (
-        reach_base(row),
+        reach_base(config, row),
         Mux(packed, flags_offset(position, row.size_log2), index),
         Mux(packed, batch.length(batch.count(position, row.size_log2)), INDEX_BYTES),
     )

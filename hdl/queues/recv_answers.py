@@ -18,6 +18,7 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
 from .index import AvailIndex
+from .packed import is_packed
 from .reach import reach_base
 from .read import BlockReader
 from .recv_match import RecvMatch, RecvWork, UpcomingSource
@@ -111,10 +112,10 @@ class RecvAnswers(wiring.Component):
         m.d.comb += [
             done.eq((indexing & index.o.valid) | (self.waits & self.wanted_done)),
             index.i.payload.function.eq(work.request.function),
-            index.i.payload.driver.eq(reach_base(work.queue)),
+            index.i.payload.driver.eq(reach_base(self._config, work.queue)),
             index.i.payload.device.eq(work.queue.device),
             index.i.payload.size_log2.eq(work.queue.size_log2),
-            index.i.payload.format.eq(work.queue.format),
+            index.i.payload.rules.eq(work.queue.rules),
             index.i.payload.position.eq(source.first),
             self.linked.index.eq(source.head),
             self.released.eq(source.head),
@@ -136,7 +137,7 @@ class RecvAnswers(wiring.Component):
         ]
         # A held WQE of a packed queue is named by its position, as its id does not tell where it
         # is. Who asks again for one that is not held any more asks for the last that was given.
-        with m.If(work.queue.format.packed):
+        with m.If(is_packed(self._config, work.queue.rules)):
             m.d.comb += [
                 self.away.payload.head.eq(source.first - 1),
                 self.begun.payload.head.eq(source.first),

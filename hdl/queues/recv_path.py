@@ -12,7 +12,7 @@ from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus, QueueErrorCause, RecvWqe,
 from hdl.ports.tables import TableRead
 
 from .fast_path import wqe_path
-from .packed import place_of
+from .packed import is_packed, place_of
 from .read import ReadShare
 from .slow_path import SlowPath, WqeFound
 from .types import FastPathJob, WqeJob
@@ -117,7 +117,7 @@ class RecvPath(wiring.Component):
             m.d.comb += head.eq(self.held.payload.request.position)
             m.d.comb += [
                 slow_job[name].eq(self.held.payload[name])
-                for name in ("request", "line", "size_log2", "format", "desc")
+                for name in ("request", "line", "size_log2", "rules", "desc")
             ]
         m.d.comb += [
             for_slow.eq(verdict.odd & ~verdict.failed),
@@ -128,8 +128,8 @@ class RecvPath(wiring.Component):
             chain.function.eq(slow_job.request.function),
             chain.desc.eq(slow_job.desc),
             chain.size_log2.eq(slow_job.size_log2),
-            chain.format.eq(slow_job.format),
-            chain.head.eq(Mux(slow_job.format.packed, place_of(slow_job), head)),
+            chain.rules.eq(slow_job.rules),
+            chain.head.eq(Mux(is_packed(self._config, slow_job.rules), place_of(slow_job), head)),
             chain.receive.eq(~slow_job.request.send),
             slow.o.ready.eq(~arrived_last),
             fast.o.ready.eq(
@@ -169,7 +169,7 @@ class RecvPath(wiring.Component):
         # The head of a packed queue's WQE is the buffer's id, which its descriptor tells.
         of_packed = Signal()
         with m.If(slow.i.valid & slow.i.ready):
-            m.d.sync += of_packed.eq(slow_job.format.packed)
+            m.d.sync += of_packed.eq(is_packed(self._config, slow_job.rules))
         with m.If(slow.o.valid & of_packed):
             m.d.comb += self.arrived.head.eq(slow.id)
         self._keep_slots(m, owner)

@@ -108,16 +108,18 @@ class RecvPrefetch(wiring.Component):
         m.submodules.ahead = ahead = AheadSources(config=self._config)
         m.submodules.grants = grants = LineGrants(config=self._config)
         connect(m, flipped(self.doorbell), ahead.doorbell)
-        # Who answers takes the list's word a cycle later: it is late.
+        # Who puts a source on the list takes its word a cycle later: it is late.
         m.submodules.answered = answered = Register(shape=QpNumber)
+        m.submodules.listed = listed = Register(shape=QpNumber)
         connect(m, flipped(self.more), answered.i)
         connect(m, answered.o, ahead.answered)
+        connect(m, listed.o, ahead.more)
         connect(m, ahead.read_client, flipped(self.read_client))
         turn = Signal(_Turn)
         source, item = turn.source, turn.item
         m.d.comb += [
             ahead.o.ready.eq(~item.valid & ~grants.first.valid),
-            ahead.more.payload.eq(turn.pair),
+            listed.i.payload.eq(turn.pair),
             grants.share.eq(source.share),
             grants.count.eq(source.count),
             grants.given.eq(source.given),
@@ -151,11 +153,16 @@ class RecvPrefetch(wiring.Component):
             self._merge(m, turn)
             # LIST: puts the source on the list again, as there may be more to ask for.
             with m.State("LIST"):
-                m.d.comb += ahead.more.valid.eq(1)
-                with m.If(ahead.more.ready):
+                m.d.comb += listed.i.valid.eq(1)
+                with m.If(listed.i.ready):
                     m.next = "IDLE"
         m.d.comb += self.quiet.eq(
-            fsm.ongoing("IDLE") & ~answered.o.valid & ~item.valid & ahead.none & ~ahead.polling
+            fsm.ongoing("IDLE")
+            & ~answered.o.valid
+            & ~listed.o.valid
+            & ~item.valid
+            & ahead.none
+            & ~ahead.polling
         )
         return m
 
@@ -168,7 +175,7 @@ class RecvPrefetch(wiring.Component):
             position.eq(source.first + source.count),
             number.eq(queue_of(self._config, turn.pair)),
             job.size_log2.eq(queue.size_log2),
-            job.format.eq(queue.format),
+            job.rules.eq(queue.rules),
             job.desc.eq(queue.desc),
             job.driver.eq(queue.driver),
             job.line.eq(self.spare),

@@ -123,7 +123,7 @@ class RecvSinks(wiring.Component):
             job.request.known.eq(request.position + 1),
             job.line.eq(line),
             job.size_log2.eq(row.size_log2),
-            job.format.eq(row.format),
+            job.rules.eq(row.rules),
             job.desc.eq(row.desc),
             job.driver.eq(row.driver),
             self.held.payload.eq(job),

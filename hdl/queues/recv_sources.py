@@ -12,7 +12,6 @@ from hdl.ports.rows import QueueRow, SourceKind
 from hdl.ports.tables import TableRead, TableWrite
 
 from .recv_shares import SourceShare
-from .types import queue_row
 
 __all__ = ["SourceAccess", "SourceRow", "RecvSources", "has_queue", "place_of", "queue_of"]
 
@@ -162,7 +161,6 @@ class RecvSources(wiring.Component):
         takes = [self.answers.take, self.reclaim.take & ~(lent[2] & shared), self.prefetch.take]
         # A row is read for whoever asks: whether it may be taken is known late.
         # The number of its queue is worked out for each row that may be meant, and then chosen.
-        queue_read = queue_row(m, config, self.queue_read.row)
         source, queue, read = Signal(QpNumber), Signal(16), Cat(takes).any()
         reading = self.other.enable
         for n, machine in reversed(list(enumerate(machines))):
@@ -183,7 +181,7 @@ class RecvSources(wiring.Component):
                 machine.taken.eq(takes[n] & self.ready & ~reading & ~busy & ~before),
                 machine.held.eq(lent[n]),
                 machine.row.eq(rows.read0.row),
-                machine.queue.eq(queue_read),
+                machine.queue.eq(self.queue_read.row),
             ]
             with m.If(machine.taken):
                 m.d.sync += [lent[n].eq(1), places[n].eq(meant)]
@@ -192,7 +190,7 @@ class RecvSources(wiring.Component):
         m.d.comb += [
             rows.read0.index.eq(source),
             rows.read0.enable.eq(read),
-            self.other.row.eq(queue_read),
+            self.other.row.eq(self.queue_read.row),
             self.queue_read.enable.eq(reading | read),
             self.queue_read.index.eq(Mux(reading, self.other.index, queue)),
         ]

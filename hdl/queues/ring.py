@@ -11,6 +11,7 @@ from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
 
 from .index import AvailIndex
+from .packed import is_packed
 from .reach import reach_base
 from .read import BlockReader
 from .types import RING_OFFSET, RingJob, RingResult
@@ -61,10 +62,10 @@ class AvailRing(wiring.Component):
         m.d.comb += [
             self.o.payload.eq(result),
             index.i.payload.function.eq(job.function),
-            index.i.payload.driver.eq(reach_base(row)),
+            index.i.payload.driver.eq(reach_base(self._config, row)),
             index.i.payload.device.eq(row.device),
             index.i.payload.size_log2.eq(row.size_log2),
-            index.i.payload.format.eq(row.format),
+            index.i.payload.rules.eq(row.rules),
             index.i.payload.position.eq(job.position),
             index.block_data.payload.data.eq(reader.o.payload.data),
             index.block_data.payload.error.eq(reader.o.payload.error),
@@ -112,7 +113,7 @@ class AvailRing(wiring.Component):
                     answer(FetchStatus.EMPTY)
                 with m.Elif(~there):
                     m.next = "INDEX"
-                with m.Elif(row.format.packed):
+                with m.Elif(is_packed(self._config, row.rules)):
                     answer(FetchStatus.OK)
             with m.State("INDEX"):
                 add_high(m, addr, carry)
@@ -129,7 +130,7 @@ class AvailRing(wiring.Component):
                     ]
                     m.next = "ANSWER"
                     wanted = index.o.payload.status == FetchStatus.OK
-                    with m.If(wanted & ~row.format.packed):
+                    with m.If(wanted & ~is_packed(self._config, row.rules)):
                         m.next = "ENTRY"
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)

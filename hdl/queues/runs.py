@@ -10,9 +10,9 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.common.contract import checked, require
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
-from hdl.ports.rows import RingFormat
+from hdl.ports.rows import RingRules
 
-from .packed import used_flags
+from .packed import is_packed, used_flags
 from .types import INDEX_OFFSET, UsedRing, used_element
 
 __all__ = ["UsedRuns", "UsedReturn"]
@@ -42,7 +42,7 @@ class _Run(data.Struct):
     queue: 16
     slot: 16
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     addr: 64
     device: 64
     index: 16
@@ -112,7 +112,8 @@ class UsedRuns(wiring.Component):
             beat.function.eq(run.function),
         ]
         shown, keep = self._elements(m, run, current, at, given)
-        done = accepted | run.format.packed
+        packed = is_packed(self._config, run.rules)
+        done = accepted | packed
         with m.FSM(name="state") as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("COLLECT"))
             with m.State("COLLECT"):
@@ -140,7 +141,7 @@ class UsedRuns(wiring.Component):
                         m.next = "INDEX"
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(~run.format.packed),
+                    self.write_client.beat.valid.eq(~packed),
                     beat.addr.eq(run.device),
                     beat.data.eq(run.index),
                     beat.keep.eq(0b11),
@@ -181,7 +182,7 @@ class UsedRuns(wiring.Component):
                         row.queue.eq(job.ring.queue),
                         row.slot.eq(job.index & mask(job.ring.size_log2)),
                         row.size_log2.eq(job.ring.size_log2),
-                        row.format.eq(job.ring.format),
+                        row.rules.eq(job.ring.rules),
                         row.device.eq(job.ring.device),
                         young[kind].eq(1),
                     ]
@@ -206,7 +207,7 @@ class UsedRuns(wiring.Component):
         ]
         shown = elements.word_select(at, self._width)
         keep = Cat((at * per_beat + k < run.count).replicate(8) for k in range(per_beat))
-        packed = run.format.packed
+        packed = is_packed(self._config, run.rules)
         descriptors, bytes_of, count = self._used_descriptors(run, of_cq, length, at)
         with m.If(packed):
             m.d.comb += given.eq(count)
@@ -215,7 +216,7 @@ class UsedRuns(wiring.Component):
     def _place(self, run) -> Value:
         """Offset of a run's first element."""
         place = Cat(Const(0, 4), run.slot)[:OFFSET_BITS]
-        return Mux(run.format.packed, place, used_element(run.slot))
+        return Mux(is_packed(self._config, run.rules), place, used_element(run.slot))
 
     def _used_descriptors(self, run, of_cq, length, at) -> tuple[Value, Value, Value]:
         """Beat ``at`` of a run in a packed ring: its data, its bytes, descriptors up to its end.

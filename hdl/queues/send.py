@@ -27,11 +27,11 @@ from hdl.ports.tables import TableRead
 from .decode import Slot
 from .fast_path import wqe_path
 from .lines import FreeLines, GivenLines
-from .packed import place_of
+from .packed import is_packed, place_of
 from .polls import Polls
 from .read import ReadShare
 from .slow_path import SlowPath
-from .types import REPORTED_SGES, queue_row
+from .types import REPORTED_SGES
 
 __all__ = ["SendFetch"]
 
@@ -153,7 +153,7 @@ class SendFetch(wiring.Component):
         answers, given = m.submodules.answers, m.submodules.given
         line_bits = ceil_log2(self._config.send_lines)
         verdict, entry, job = fast.o.payload, answers.i.payload, fast.job
-        for_slow = Signal()
+        for_slow, packed = Signal(), is_packed(self._config, job.rules)
         m.d.comb += [
             for_slow.eq(verdict.odd & ~verdict.failed),
             fast.o.ready.eq(answers.i.ready & (~for_slow | slow.i.ready)),
@@ -173,8 +173,8 @@ class SendFetch(wiring.Component):
             slow.i.payload.function.eq(job.request.function),
             slow.i.payload.desc.eq(job.desc),
             slow.i.payload.size_log2.eq(job.size_log2),
-            slow.i.payload.format.eq(job.format),
-            slow.i.payload.head.eq(Mux(job.format.packed, place_of(job), verdict.head)),
+            slow.i.payload.rules.eq(job.rules),
+            slow.i.payload.head.eq(Mux(packed, place_of(job), verdict.head)),
             given.given.eq(answers.i.valid & answers.i.ready & ~verdict.failed),
             given.line.eq(verdict.line),
             given.queue.eq(job.request.queue),
@@ -347,7 +347,6 @@ class SendFetch(wiring.Component):
         """Requests to the fast path or to the polls, a request in 3 cycles. ``dropped``: nothing
         of the queue to reset is left; ``taken``: a request is."""
         request = Signal(FetchRequest, reset_less=True)
-        read = queue_row(m, self._config, self.queue_read.row)
         row = Signal(QueueRow, reset_less=True)
         ahead = Signal(16, reset_less=True)
         known = Signal()
@@ -363,7 +362,7 @@ class SendFetch(wiring.Component):
             known.eq(row.enabled & (ahead != 0) & (ahead <= (1 << row.size_log2))),
             job.request.eq(request),
             job.size_log2.eq(row.size_log2),
-            job.format.eq(row.format),
+            job.rules.eq(row.rules),
             job.desc.eq(row.desc),
             job.driver.eq(row.driver),
             poll.request.eq(request),
@@ -386,8 +385,8 @@ class SendFetch(wiring.Component):
             # ROW: keeps the row; one cycle.
             with m.State("ROW"):
                 m.d.sync += [
-                    row.eq(read),
-                    row.enabled.eq(read.enabled & ~refusing),
+                    row.eq(self.queue_read.row),
+                    row.enabled.eq(self.queue_read.row.enabled & ~refusing),
                     ahead.eq(request.known - request.position),
                 ]
                 m.next = "START"

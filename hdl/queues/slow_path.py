@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Destination, FetchStatus, QueueErrorCause, SendWqe
-from hdl.ports.rows import RingFormat
+from hdl.ports.rows import RingRules
 
 from .decode import Slot, WqeDecode, element_limit
 from .element import ElementReader
@@ -26,7 +26,7 @@ class ChainWqe(data.Struct):
     function: 8
     desc: 64
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     head: 16
     receive: 1  # a receive WQE
 
@@ -90,7 +90,7 @@ class SlowPath(wiring.Component):
             walker.i.payload.function.eq(job.function),
             walker.i.payload.desc.eq(job.desc),
             walker.i.payload.size_log2.eq(job.size_log2),
-            walker.i.payload.format.eq(job.format),
+            walker.i.payload.rules.eq(job.rules),
             walker.i.payload.head.eq(job.head),
             walker.i.payload.limit.eq(MAX_CHAIN),
             walker.i.payload.readable.eq(1),

@@ -1,11 +1,10 @@
 """Rows that the virtqueue engines pass among themselves, and the constants of a split ring."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Value
 from amaranth.lib import data
 
 from hdl.abi import virtio_pci
 from hdl.common.address import OFFSET_BITS
-from hdl.config import NicConfig
 from hdl.ports.jobs import (
     WQE_LINE_BITS,
     Destination,
@@ -14,7 +13,7 @@ from hdl.ports.jobs import (
     QueueErrorCause,
     SendWqe,
 )
-from hdl.ports.rows import QueueRow, RingFormat
+from hdl.ports.rows import QueueRow, RingRules
 
 __all__ = [
     "BlockRead",
@@ -34,8 +33,6 @@ __all__ = [
     "avail_event",
     "used_event",
     "used_element",
-    "queue_row",
-    "used_base",
     "DESC_BYTES",
     "INDEX_OFFSET",
     "RING_OFFSET",
@@ -72,21 +69,6 @@ def used_element(slot):
     return Cat(Const(RING_OFFSET, 3), slot)[:OFFSET_BITS]
 
 
-def used_base(row) -> Value:
-    """Where buffers of the queue of ``row`` go back to: its used ring, or its only one."""
-    return Mux(row.format.packed, row.desc, row.device)
-
-
-def queue_row(m: Module, config: NicConfig, row) -> Signal:
-    """The row of a virtqueue that has been read, as an engine sees it. Where the card has no packed
-    rings none is, so that nothing is built for them. This is the one place that looks."""
-    seen = Signal(QueueRow)
-    m.d.comb += seen.eq(row)
-    if not config.packed:
-        m.d.comb += seen.format.packed.eq(0)
-    return seen
-
-
 class BlockRead(data.Struct):
     """A read of 1 to 256 bytes."""
 
@@ -110,7 +92,7 @@ class ChainJob(data.Struct):
     function: 8
     desc: 64
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     head: 16
     limit: 32
     readable: 1  # device-readable buffers are allowed
@@ -161,7 +143,7 @@ class UsedRing(data.Struct):
 
     queue: 16
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     driver: 64  # where the driver says whether it wants an interrupt: no CQ's (VR-3.34)
     device: 64
     vector: 16
@@ -174,7 +156,7 @@ class FastPathJob(data.Struct):
     request: FetchRequest
     line: WQE_LINE_BITS
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     desc: 64
     driver: 64
 
@@ -185,7 +167,7 @@ class WqeJob(data.Struct):
     request: FetchRequest
     line: WQE_LINE_BITS
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     desc: 64
 
 
@@ -195,7 +177,7 @@ class Table(data.Struct):
     function: 8
     desc: 64
     size_log2: 4
-    format: RingFormat
+    rules: RingRules
     send: 1
 
 

@@ -11,7 +11,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import Interrupt
 
-from .packed import event_position, two_laps, used_flags
+from .packed import event_position, is_packed, two_laps, used_flags
 from .read import BlockReader
 from .types import INDEX_OFFSET, UsedRing, used_element, used_event
 
@@ -68,6 +68,7 @@ class UsedWriter(wiring.Component):
         connect(m, reader.read_client, flipped(self.read_client))
         job = Signal(UsedJob, reset_less=True)
         ring = job.ring
+        packed, event_idx = is_packed(self._config, ring.rules), ring.rules.event_idx
         slot = Signal(16, reset_less=True)
         event = Signal(OFFSET_BITS, reset_less=True)  # to the flag or used_event
         # The element's, then that of the flag or used_event; the index's.
@@ -81,13 +82,14 @@ class UsedWriter(wiring.Component):
             beat.last.eq(1),
             reader.i.payload.function.eq(job.function),
             reader.i.payload.addr.eq(addr),
-            reader.i.payload.length.eq(Mux(ring.format.packed, EVENT_SUPPRESS.size, 2)),
+            reader.i.payload.length.eq(
+                Mux(is_packed(self._config, ring.rules), EVENT_SUPPRESS.size, 2)
+            ),
             self.interrupt.payload.function.eq(job.function),
             self.interrupt.payload.vector.eq(ring.vector),
         ]
         current = Signal(16)
         quiet = Signal()
-        packed, event_idx = ring.format.packed, ring.format.event_idx
         m.d.comb += current.eq(reader.o.payload.data[:16])
         with m.If(event_idx):
             # The index went from ``index`` to ``index + 1``: only that step can pass used_event.

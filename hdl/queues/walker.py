@@ -11,6 +11,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import QueueErrorCause
 
+from .packed import is_packed
 from .read import BlockReader
 from .types import DESC_BYTES, ChainJob, Segment
 
@@ -126,13 +127,13 @@ class Walker(wiring.Component):
         more = walk.walked != walk.entries
         m.d.sync += following.eq((walk.index + 1) & places)
         m.d.comb += found.eq(desc)
-        with m.If(walk.job.format.packed):
+        with m.If(is_packed(self._config, walk.job.rules)):
             m.d.comb += [found.flags.eq(packed.flags), found.next.eq(following)]
             with m.If(walk.inside):
                 m.d.comb += found.flags.eq(Cat(more, packed.flags[1], Const(0, 14)))
         with m.If(reader.o.valid & ~walk.inside):
             m.d.sync += [self.id.eq(packed.id), self.count.eq(1)]
-            with m.If(walk.job.format.packed):
+            with m.If(is_packed(self._config, walk.job.rules)):
                 m.d.sync += self.count.eq(walk.walked)
         return found
 
@@ -233,13 +234,13 @@ class Walker(wiring.Component):
         ]
         follows = (flags & DescFlags.NEXT) != 0
         # In a packed ring each list is of one kind.
-        misplaced = follows | (walk.job.format.packed & walk.seen)
+        misplaced = follows | (is_packed(self._config, walk.job.rules) & walk.seen)
         with m.If(~indirect):
             m.d.sync += Cat(walk.rest[:16], borrow).eq(walk.rest[:16] - desc.len[:16])
         with m.If(indirect):
             # WRITE is ignored here (2.7.5.3.2).
             with m.If(
-                ~walk.job.format.indirect
+                ~walk.job.rules.indirect
                 | walk.inside
                 | misplaced
                 | (desc.len[:4] != 0)
@@ -257,7 +258,7 @@ class Walker(wiring.Component):
                 ]
                 m.next = "INDEX"
         if not self._chains:
-            with m.Elif(walk.job.format.packed & ~walk.inside & follows):
+            with m.Elif(is_packed(self._config, walk.job.rules) & ~walk.inside & follows):
                 self._fail(m, walk, segment, QueueErrorCause.DESC_LOOP)
         with m.Elif((desc.len == 0) | beyond | too_long):
             self._fail(m, walk, segment, QueueErrorCause.DESC_LENGTH)

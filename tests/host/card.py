@@ -72,7 +72,7 @@ class Card(wiring.Component):
         wiring.connect(m, wiring.flipped(self.qp_counters), function.qp_counters)
         wiring.connect(m, wiring.flipped(self.counters), function.counters)
         wiring.connect(m, wiring.flipped(self.control_read), function.control_read)
-        core, rings = management.core, function.queue_read0.row.format
+        core, rings = management.core, function.queue_read0.row.rules
         m.d.comb += [
             self.intx.eq(function.intx),
             self.reset_request.eq(function.reset_request),

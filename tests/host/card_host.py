@@ -335,11 +335,11 @@ class Host:
         return self.row_of([number >> 32 * i & 0xFFFF_FFFF for i in range(words)])
 
     def row_of(self, words: list[int]) -> dict[str, int]:
-        """A queue's row without its format, which must be what the driver has accepted."""
+        """A queue's row without its rules, which must be what the driver has accepted."""
         row = row_map("queue").unpack(words)
-        found = [row.pop(f"format.{name}") for name in ("event_idx", "in_order", "indirect")]
+        found = [row.pop(f"rules.{name}") for name in ("event_idx", "in_order", "indirect")]
         assert sum(bit << i for i, bit in enumerate(found)) == int(self.dut.features.value)
-        assert not row.pop("format.packed")
+        assert not row.pop("rules.packed")
         return row
 
     # What the driver's platform needs -----------------------------------------------------------

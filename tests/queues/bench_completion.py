@@ -134,13 +134,13 @@ async def interrupts(dut):
     await one(NEXT, 0)
     cq.vector = 3
     await one(0, 1)
-    bench.format["event_idx"] = 1
+    bench.rules["event_idx"] = 1
     cq.set_used_event(count + 1)
     await one(NEXT, 1)
     await one(0, 0)
     assert number(dut.completion__interrupts) == len(bench.interrupts.items)
     # A WQE's ring: whenever it has a vector, armed or not.
-    bench.format["event_idx"] = 0
+    bench.rules["event_idx"] = 0
     ring = bench.queue(CONFIG.sq_queue(1), 16, vector=5)
     before = len(bench.interrupts.items)
     bench.completion(emit=0, wqe=ring)

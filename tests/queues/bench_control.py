@@ -28,7 +28,7 @@ class ControlBench(Bench):
         self.rows = QueueRows(self, "control__queue_read")
         self.ports.append(self)
         self.request, self.response = {}, {}
-        self.format["event_idx"] = event_idx
+        self.rules["event_idx"] = event_idx
         self.queue = self.queues[0] = Queue(self.memory, 0, size, vector)
 
     def cycle(self):

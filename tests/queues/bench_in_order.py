@@ -12,7 +12,7 @@ from tests.queues.send_bench import SendBench, buffers
 class InOrderBench(SendBench):
     async def start(self, **options):
         await super().start(**options)
-        self.format["in_order"] = 1
+        self.rules["in_order"] = 1
 
     def post(self, queue, cuts=(), rng=None):
         sges = wqes.random_sges(self.rng, 1)
@@ -55,7 +55,7 @@ async def right_guesses_save_a_read(dut):
     # Without the feature nothing is guessed.
     bench = InOrderBench(dut, latency=125)
     await bench.start(again=True)
-    bench.format["in_order"] = 0
+    bench.rules["in_order"] = 0
     queue = bench.queue(3, 64)
     times = await bench.fetch(queue, [bench.post(queue)])
     dut._log.info("without the feature: %s cycles", times[0])

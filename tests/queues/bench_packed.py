@@ -23,7 +23,7 @@ class PackedSend(SendBench):
 
     async def start(self, **options):
         await super().start(**options)
-        self.format["packed"] = 1
+        self.rules["packed"] = 1
 
     def queue(self, qp: int, size: int) -> PackedQueue:
         queue = PackedQueue(self.memory, CONFIG.sq_queue(qp), size)
@@ -178,7 +178,7 @@ class PackedRecv(RecvBench):
 
     async def start(self, **options):
         await super().start(**options)
-        self.format["packed"] = 1
+        self.rules["packed"] = 1
 
     def queue(self, number_: int, size: int) -> PackedQueue:
         queue = PackedQueue(self.memory, number_, size)
@@ -251,7 +251,7 @@ class PackedCompletion(CompletionBench):
 
     async def start(self, **options):
         await super().start(**options)
-        self.format["packed"] = 1
+        self.rules["packed"] = 1
 
     def queue(self, number_: int, size: int, vector: int = 0xFFFF) -> PackedQueue:
         queue = PackedQueue(self.memory, number_, size, vector)
@@ -397,7 +397,7 @@ class PackedControl(ControlBench):
 
     async def start(self, **options):
         await super().start(**options)
-        self.format["packed"] = 1
+        self.rules["packed"] = 1
 
     async def taken(self) -> tuple[int, int]:
         """The next used descriptor."""

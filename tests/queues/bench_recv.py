@@ -45,7 +45,7 @@ class RecvBench(Bench):
         self.reads = ReadPort(self, "recv__read_client", latency, stall)
         self.writes = WritePort(self, "recv__write_client", stall)
         self.rows = QueueRows(self, "recv__queue_read")
-        self.format["event_idx"] = event_idx
+        self.rules["event_idx"] = event_idx
 
     async def start(self, **options):
         await super().start(**options)

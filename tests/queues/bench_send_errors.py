@@ -145,7 +145,7 @@ async def broken_rings(dut):
         await bench.check(healthy, position, expected, wqes.sge_bytes(sges), head)
         assert bench.errors.items.pop(0) == {"queue": queue.number, "cause": cause.value}, number_
     # Indirect tables are an error when they were not negotiated.
-    bench.format["indirect"] = 0
+    bench.rules["indirect"] = 0
     queue = bench.queue(1, 8)
     bench.reset.queue.append(queue.number)
     await bench.cycles(20)

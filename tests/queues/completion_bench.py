@@ -41,7 +41,7 @@ class CompletionBench(Bench):
         self.reads = ReadPort(self, "completion__read_client", latency, stall)
         self.writes = WritePort(self, "completion__write_client", stall)
         self.rows = QueueRows(self, "completion__queue_read")
-        self.format["event_idx"] = event_idx
+        self.rules["event_idx"] = event_idx
 
     async def start(self, **options):
         await super().start(**options)

@@ -155,7 +155,7 @@ class QueueRows:
         if self.enable():
             queue = self.bench.queues.get(self.index())
             row = queue.row if queue else {}
-            self.row.value = pack(QueueRow, row | {"format": self.bench.format})
+            self.row.value = pack(QueueRow, row | {"rules": self.bench.rules})
 
 
 def any_function(seed: int) -> int:
@@ -165,7 +165,7 @@ def any_function(seed: int) -> int:
 
 class Bench:
     """Clock, reset and ports of one test. ``functions``: what accesses must carry, by the owner of
-    the memory; ``function`` is that of the first. ``format``: of all rings (``RingFormat``).
+    the memory; ``function`` is that of the first. ``rules``: of all rings (``RingRules``).
 
     TOP: of the model. WRITES: one of its write clients. ASKS: the engine writes nothing but what
     asks for a notification."""
@@ -178,7 +178,7 @@ class Bench:
         self.dut, self.rng = dut, random.Random(seed)
         self.width = (len(getattr(dut, f"{self.WRITES}__beat__payload")) - 4 - 8 - 64 - 2) * 8 // 9
         self.memory, self.queues = Memory(seed=seed), {}
-        self.format = {"indirect": 1}
+        self.rules = {"indirect": 1}
         self.ports: list[Any] = []
         self.now, self.functions = 0, [FUNCTION, FUNCTION]
         self.events: list[tuple] = []

@@ -88,7 +88,7 @@ class SendBench(Bench):
         self.reads = ReadPort(self, "send__read_client", latency, stall)
         self.writes = WritePort(self, "send__write_client", stall)
         self.rows = QueueRows(self, "send__queue_read")
-        self.format["event_idx"] = event_idx
+        self.rules["event_idx"] = event_idx
         self.known: dict[int, int] = {}
         self.asker, self.answered = Asker(self), 0
 

@@ -81,7 +81,7 @@ class Host:
                 flying.append((now + LATENCY, beats))
             if looks:
                 queue = self.queues.get(index)
-                row = queue.row | {"format": {"indirect": 1}} if queue else {}
+                row = queue.row | {"rules": {"indirect": 1}} if queue else {}
                 ctx.set(dut.queue_read.row.as_value(), pack(QueueRow, row))
 
 
