@@ -83,6 +83,23 @@ def test_room_imports_nothing_sideways(room: str) -> None:
     assert not [one for path in python_files(f"hdl/{room}") for one in breaches(path, allowed)]
 
 
+@pytest.mark.parametrize("room", sorted({p.parent.parent.name for p in REPO.glob("hdl/*/*/*.py")}))
+def test_folders_of_a_room_have_an_order(room: str) -> None:
+    """What a folder imports of the others of its room does not import it, nor does the room's own
+    top level come below them."""
+    below: dict[str, set[str]] = {}
+    for path in python_files(f"hdl/{room}"):
+        folder = path.relative_to(REPO / "hdl" / room).parts[:-1]
+        parts = [module.split(".") for _line, module in imports(path)]
+        inside = [one for one in parts if one[:2] == ["hdl", room] and len(one) > 2]
+        folders = {one[2] if (REPO / "hdl" / room / one[2]).is_dir() else "" for one in inside}
+        mine = folder[0] if folder else ""
+        below.setdefault(mine, set()).update(folders - {mine})
+    while leaves := {one for one, others in below.items() if not others & below.keys()}:
+        below = {one: others for one, others in below.items() if one not in leaves}
+    assert not below, f"These import each other: {below}"
+
+
 @pytest.mark.parametrize("room", sorted(DATA))
 def test_definitions_are_plain_data(room: str) -> None:
     """hdl/wire and hdl/abi: of Amaranth the shapes at most, of the house themselves.

@@ -17,11 +17,11 @@ from hdl.ports.numbers import CqNumber, QpNumber
 from hdl.ports.rows import CqRow
 from hdl.ports.tables import TableProgram
 
-from .completion import CompletionEngine
-from .control import ControlEngine
+from .completion.engine import CompletionEngine
+from .control.engine import ControlEngine
 from .doorbell import DoorbellRouter
 from .drops import QueueDrops
-from .receive import RecvFetch
+from .receive.fetch import RecvFetch
 from .send import SendFetch
 
 __all__ = ["Queues"]

@@ -24,14 +24,14 @@ from hdl.ports.jobs import (
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .decode import Slot
-from .fast_path import wqe_path
-from .lines import FreeLines, GivenLines
-from .packed import is_packed, place_of
-from .polls import Polls
-from .read import ReadShare
-from .slow_path import SlowPath
-from .types import REPORTED_SGES
+from .ring.packed import is_packed, place_of
+from .ring.polls import Polls
+from .ring.read import ReadShare
+from .wqe.decode import Slot
+from .wqe.fast_path import wqe_path
+from .wqe.lines import FreeLines, GivenLines
+from .wqe.slow_path import SlowPath
+from .wqe.types import REPORTED_SGES
 
 __all__ = ["SendFetch"]
 

@@ -9,7 +9,7 @@ from hdl.common.activation import ActivationList
 from hdl.common.drain import Drain
 from hdl.common.free_list import FreeList
 from hdl.common.quiesce import Quiesce
-from hdl.queues.lines import FreeLines
+from hdl.queues.wqe.lines import FreeLines
 from tests.force import Force, stuck
 
 from .harness import Proof, any_signal, offer, take
@@ -158,13 +158,13 @@ PROOFS = (
         "free-lines",
         "No line is given while it is out, and every line that comes back is taken.",
         _lines,
-        Force("hdl.queues.lines:FreeLines", "returned.o.payload", stuck(0)),
+        Force("hdl.queues.wqe.lines:FreeLines", "returned.o.payload", stuck(0)),
     ),
     Proof(
         "free-lines-come",
         "A line that is free is offered within two cycles: none is lost.",
         _lines_come,
-        Force("hdl.queues.lines:FreeLines", "returned.i.valid", stuck(0)),
+        Force("hdl.queues.wqe.lines:FreeLines", "returned.i.valid", stuck(0)),
         depth=24,
     ),
     Proof(

@@ -16,7 +16,7 @@ from hdl.ports.jobs import (
     RecvRequest,
     SinkRequest,
 )
-from hdl.queues.recv_sinks import SINK_AGE_BITS
+from hdl.queues.receive.sinks import SINK_AGE_BITS
 from sim.bench.pins import number
 from tests.queues import wqes
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort

@@ -10,7 +10,7 @@ from cocotb.triggers import ClockCycles
 
 from hdl.ports.jobs import QueueErrorCause as C
 from hdl.ports.rows import ReceiveSource
-from hdl.queues.recv_lines import sinks_of
+from hdl.queues.receive.lines import sinks_of
 from tests.fields import pack
 from tests.queues import wqes
 from tests.queues.bench_recv import RecvBench

@@ -7,7 +7,7 @@ import struct
 from cocotb.triggers import RisingEdge
 
 from hdl.ports.jobs import Completion, Interrupt, QueueError
-from hdl.queues.completion import ArmCq, CqError
+from hdl.queues.completion.engine import ArmCq, CqError
 from sim.bench.pins import number
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, any_function
 from tests.queues.host import Queue

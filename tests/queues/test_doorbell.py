@@ -7,7 +7,7 @@ from amaranth.sim import Simulator
 
 from hdl.config import NicConfig
 from hdl.queues.doorbell import FLAG_DOORBELL, FLAG_NEXT, DoorbellRouter
-from hdl.queues.lines import FreeLines
+from hdl.queues.wqe.lines import FreeLines
 
 CONFIG = NicConfig(width=64, qps=4, cqs=2)
 

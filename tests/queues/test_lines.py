@@ -5,8 +5,8 @@ import random
 from amaranth.sim import Simulator
 
 from hdl.ports.jobs import LINE_USES
-from hdl.queues.lines import HeldLines
-from hdl.queues.recv_lines import RecvLines, sinks_of
+from hdl.queues.receive.lines import RecvLines, sinks_of
+from hdl.queues.wqe.lines import HeldLines
 
 
 def test_held_from_taken_to_done():

@@ -14,8 +14,8 @@ from hdl.config import FUNCTION_RDMA
 from hdl.ports.host import ReadRequest, write_beat
 from hdl.ports.jobs import RecvFetched, SendFetched
 from hdl.ports.rows import QueueRow
-from hdl.queues.completion import CompletionEngine
-from hdl.queues.receive import RecvFetch
+from hdl.queues.completion.engine import CompletionEngine
+from hdl.queues.receive.fetch import RecvFetch
 from hdl.queues.send import SendFetch
 from tests.fields import pack, unpack
 from tests.queues import wqes

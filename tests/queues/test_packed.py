@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
 from hdl.config import NicConfig
-from hdl.queues import packed
-from hdl.queues.reach import FlagsBatch, Reach
+from hdl.queues.ring import packed
+from hdl.queues.ring.reach import FlagsBatch, Reach
 from tests.simulate import simulate
 
 AVAIL, USED, DESC = 1 << 7, 1 << 15, 2

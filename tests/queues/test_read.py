@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from hdl.queues.read import ReadShare
+from hdl.queues.ring.read import ReadShare
 from tests.simulate import simulate
 
 COUNT = 60

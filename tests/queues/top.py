@@ -7,9 +7,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
 from hdl.config import FUNCTION_RDMA, NicConfig
-from hdl.queues.completion import CompletionEngine
-from hdl.queues.control import ControlEngine
-from hdl.queues.receive import RecvFetch
+from hdl.queues.completion.engine import CompletionEngine
+from hdl.queues.control.engine import ControlEngine
+from hdl.queues.receive.fetch import RecvFetch
 from hdl.queues.send import SendFetch
 
 #: Of every access in these tests.

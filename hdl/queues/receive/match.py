@@ -11,9 +11,9 @@ from hdl.ports.jobs import RecvFetched, RecvRequest
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QueueRow
 
-from .index import IndexResult
-from .recv_path import Arrival, Tag
-from .recv_sources import SourceRow, queue_of
+from ..ring.index import IndexResult
+from .path import Arrival, Tag
+from .sources import SourceRow, queue_of
 
 __all__ = ["RecvFacts", "RecvMatch", "RecvWork", "UpcomingSource"]
 

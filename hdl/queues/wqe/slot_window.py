@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.virtio_rdma import SGE
 
-from .flow import flow_beat
+from ..ring.flow import flow_beat
 
 __all__ = ["SlotWindow", "SLOT_BYTES"]
 

@@ -9,9 +9,9 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Destination, FetchStatus, QueueErrorCause, SendWqe
 from hdl.ports.rows import RingRules
 
+from ..ring.walker import Walker
 from .decode import Slot, WqeDecode, element_limit
 from .element import ElementReader
-from .walker import Walker
 
 __all__ = ["SlowPath", "ChainWqe", "WqeFound", "MAX_CHAIN"]
 

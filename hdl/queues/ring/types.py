@@ -1,4 +1,4 @@
-"""Rows that the virtqueue engines pass among themselves, and the constants of a split ring."""
+"""Rows that the readers of rings pass on, and the constants of a split ring."""
 
 from amaranth.hdl import Array, Cat, Const, Value
 from amaranth.lib import data
@@ -7,11 +7,9 @@ from hdl.abi import virtio_pci
 from hdl.common.address import OFFSET_BITS
 from hdl.ports.jobs import (
     WQE_LINE_BITS,
-    Destination,
     FetchRequest,
     FetchStatus,
     QueueErrorCause,
-    SendWqe,
 )
 from hdl.ports.rows import QueueRow, RingRules
 
@@ -22,14 +20,11 @@ __all__ = [
     "Segment",
     "RingJob",
     "RingResult",
-    "Word",
     "UsedRing",
     "FastPathJob",
-    "WqeJob",
     "Table",
     "HeadFound",
     "Element",
-    "Verdict",
     "avail_event",
     "used_event",
     "used_element",
@@ -37,7 +32,6 @@ __all__ = [
     "INDEX_OFFSET",
     "RING_OFFSET",
     "NO_VECTOR",
-    "REPORTED_SGES",
 ]
 
 #: Bytes of a descriptor; offsets of the index and of the first entry in either ring.
@@ -46,8 +40,6 @@ INDEX_OFFSET = virtio_pci.RING_HEADER.offset("idx")
 RING_OFFSET = virtio_pci.RING_HEADER.size
 #: QueueRow.vector of a queue without an interrupt.
 NO_VECTOR = 0xFFFF
-#: Most SGEs of a READ that SendFetch reports to RecvFetch.
-REPORTED_SGES = 3
 
 
 def used_event(size_log2):
@@ -129,15 +121,6 @@ class RingResult(data.Struct):
     head: 16
 
 
-class Word(data.Struct):
-    """Eight bytes of an element, all valid unless ``last``; then ``count`` (0 to 8) of them are,
-    the others are zero."""
-
-    data: 64
-    count: 4
-    last: 1
-
-
 class UsedRing(data.Struct):
     """What returning a buffer to its queue needs of the queue."""
 
@@ -159,16 +142,6 @@ class FastPathJob(data.Struct):
     rules: RingRules
     desc: 64
     driver: 64
-
-
-class WqeJob(data.Struct):
-    """What is left of a FastPathJob when its WQE has come."""
-
-    request: FetchRequest
-    line: WQE_LINE_BITS
-    size_log2: 4
-    rules: RingRules
-    desc: 64
 
 
 class Table(data.Struct):
@@ -203,15 +176,3 @@ class Element(data.Struct):
     addr: 64
     length: 9
     odd: 1
-
-
-class Verdict(data.Struct):
-    """A WQE for which nothing is left to do, its slots in ``line``; with ``odd`` the chain at
-    ``head`` is for the slow path (unless ``failed``), and ``line`` is for it."""
-
-    head: 16
-    failed: 1
-    odd: 1
-    line: WQE_LINE_BITS
-    wqe: SendWqe
-    destination: Destination

@@ -16,13 +16,13 @@ from hdl.ports.numbers import CqNumber, completion_queue
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
-from .buffer_rows import Check, CheckVerdict, CompletionJob, Found, Kind, Ring, Waiting
-from .descriptor import ShortDescriptors
-from .heads import RingHeads
-from .packed import is_packed, used_base
-from .plain import OddElements, PlainHeads
-from .reach import Reach, reach_flow, read_reach
-from .types import ChainJob, Table
+from ..ring.descriptor import ShortDescriptors
+from ..ring.heads import RingHeads
+from ..ring.packed import is_packed, used_base
+from ..ring.plain import OddElements, PlainHeads
+from ..ring.reach import Reach, reach_flow, read_reach
+from ..ring.types import ChainJob, Table
+from .rows import Check, CheckVerdict, CompletionJob, Found, Kind, Ring, Waiting
 
 __all__ = ["CqBuffers", "MAX_CHAIN"]
 

@@ -12,7 +12,8 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import QueueErrorCause
 
-from .types import Segment, Word
+from ..ring.types import Segment
+from .types import Word
 from .word_join import UNIT_BYTES, WordJoin
 
 __all__ = ["ElementReader"]

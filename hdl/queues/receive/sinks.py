@@ -20,10 +20,10 @@ from hdl.ports.numbers import send_queue
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
+from ..ring.types import FastPathJob
+from .lines import SinkLines, is_sink, sink_line, sinks_of
+from .path import Arrival, HeldWqe, Tag
 from .read_sinks import ReadSinks
-from .recv_lines import SinkLines, is_sink, sink_line, sinks_of
-from .recv_path import Arrival, HeldWqe, Tag
-from .types import FastPathJob
 
 __all__ = ["RecvSinks"]
 

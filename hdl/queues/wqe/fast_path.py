@@ -9,12 +9,13 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
 from hdl.config import NicConfig
 
+from ..ring.descriptor import ShortDescriptors
+from ..ring.heads import RingHeads
+from ..ring.types import Table
 from .decode import RECV_BYTES, SEND_BYTES
-from .descriptor import ShortDescriptors
-from .heads import RingHeads
 from .plain import PlainPath, path_members
 from .short import SHORT_RECV, SHORT_SEND, ShortWqes
-from .types import Table, WqeJob
+from .types import WqeJob
 
 __all__ = ["FastPath", "wqe_path"]
 

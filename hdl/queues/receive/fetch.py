@@ -22,15 +22,15 @@ from hdl.ports.jobs import (
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .read import ReadShare
+from ..ring.read import ReadShare
+from .answers import RecvAnswers
+from .lines import RecvLines, is_sink
+from .path import RecvPath
+from .prefetch import RecvPrefetch
 from .read_sinks import REPORTED_LINE
-from .recv_answers import RecvAnswers
-from .recv_lines import RecvLines, is_sink
-from .recv_path import RecvPath
-from .recv_prefetch import RecvPrefetch
-from .recv_reclaim import RecvReclaim
-from .recv_sinks import RecvSinks
-from .recv_sources import RecvSources
+from .reclaim import RecvReclaim
+from .sinks import RecvSinks
+from .sources import RecvSources
 
 __all__ = ["RecvFetch"]
 

@@ -10,7 +10,7 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Activation
 from hdl.ports.numbers import QpNumber
 
-from .polls import PollJob, Polls
+from ..ring.polls import PollJob, Polls
 
 __all__ = ["DOORBELL", "MORE", "POLLED", "AheadSources"]
 

@@ -10,7 +10,7 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
 from hdl.ports.numbers import QpNumber
 
-from .recv_lines import sinks_of
+from .lines import sinks_of
 
 __all__ = ["LineGrants", "ShareMeter", "SourceShare"]
 

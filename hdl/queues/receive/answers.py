@@ -17,15 +17,15 @@ from hdl.ports.jobs import (
 from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
-from .index import AvailIndex
-from .packed import is_packed
-from .reach import reach_base
-from .read import BlockReader
-from .recv_match import RecvMatch, RecvWork, UpcomingSource
-from .recv_path import Arrival, HeldWqe, Tag
-from .recv_prefetch import Demand
-from .recv_shares import ShareMeter
-from .recv_sources import SourceAccess, has_queue, queue_of
+from ..ring.index import AvailIndex
+from ..ring.packed import is_packed
+from ..ring.reach import reach_base
+from ..ring.read import BlockReader
+from .match import RecvMatch, RecvWork, UpcomingSource
+from .path import Arrival, HeldWqe, Tag
+from .prefetch import Demand
+from .shares import ShareMeter
+from .sources import SourceAccess, has_queue, queue_of
 
 __all__ = ["RecvAnswers"]
 
@@ -109,6 +109,9 @@ class RecvAnswers(wiring.Component):
         # ``fault``, ``found`` of the work; the index is on its way; ``cached``: looked up early.
         fault_valid, found_valid, indexing, cached = (Signal() for _ in range(4))
         done = Signal()
+        # A held WQE of a packed queue is named by its position, as its id does not tell where it
+        # is. Who asks again for one that is not held any more asks for the last that was given.
+        packed = is_packed(self._config, work.queue.rules)
         m.d.comb += [
             done.eq((indexing & index.o.valid) | (self.waits & self.wanted_done)),
             index.i.payload.function.eq(work.request.function),
@@ -124,10 +127,10 @@ class RecvAnswers(wiring.Component):
             self.error.payload.cause.eq(work.fault.found.cause),
             self.away.payload.function.eq(work.request.function),
             self.away.payload.queue.eq(queue_of(self._config, work.number)),
-            self.away.payload.head.eq(work.request.head),
+            self.away.payload.head.eq(Mux(packed, source.first - 1, work.request.head)),
             self.begun.payload.function.eq(work.request.function),
             self.begun.payload.queue.eq(answer.queue),
-            self.begun.payload.head.eq(answer.head),
+            self.begun.payload.head.eq(Mux(packed, source.first, answer.head)),
             self.answered.payload.eq(work.number),
             self.demand.payload.source.eq(work.number),
             self.demand.payload.again.eq(work.again),
@@ -135,13 +138,6 @@ class RecvAnswers(wiring.Component):
             meter.share.eq(source.share),
             self.tag.index.eq(source.head),
         ]
-        # A held WQE of a packed queue is named by its position, as its id does not tell where it
-        # is. Who asks again for one that is not held any more asks for the last that was given.
-        with m.If(is_packed(self._config, work.queue.rules)):
-            m.d.comb += [
-                self.away.payload.head.eq(source.first - 1),
-                self.begun.payload.head.eq(source.first),
-            ]
         with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):
             m.d.sync += work.fault.eq(self.arrived)
             m.d.sync += fault_valid.eq(self.arrived.reported & ~self.good)

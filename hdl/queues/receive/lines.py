@@ -10,7 +10,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.ports.jobs import WQE_LINE_BITS, LineUse
 
-from .lines import HeldLines
+from ..wqe.lines import HeldLines
 
 __all__ = ["RecvLines", "SinkLines", "is_sink", "sink_line", "sinks_of"]
 

@@ -6,7 +6,7 @@ from hdl.ports.jobs import Completion, QueueErrorCause
 from hdl.ports.numbers import CqNumber
 from hdl.ports.rows import RingRules
 
-from .types import UsedRing
+from ..ring.types import UsedRing
 
 __all__ = ["Check", "CheckVerdict", "CompletionJob", "CqRing", "Found", "Kind", "Ring", "Waiting"]
 

@@ -10,8 +10,8 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, ReadSink, RecvWqe, WqeRead
 from hdl.ports.numbers import QpNumber
 
+from ..wqe.types import REPORTED_SGES
 from .sink_ages import SinkAges
-from .types import REPORTED_SGES
 
 __all__ = ["ReadSinks", "REPORTED_LINE"]
 

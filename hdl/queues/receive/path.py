@@ -11,11 +11,12 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus, QueueErrorCause, RecvWqe, WqeRead
 from hdl.ports.tables import TableRead
 
-from .fast_path import wqe_path
-from .packed import is_packed, place_of
-from .read import ReadShare
-from .slow_path import SlowPath, WqeFound
-from .types import FastPathJob, WqeJob
+from ..ring.packed import is_packed, place_of
+from ..ring.read import ReadShare
+from ..ring.types import FastPathJob
+from ..wqe.fast_path import wqe_path
+from ..wqe.slow_path import SlowPath, WqeFound
+from ..wqe.types import WqeJob
 
 __all__ = ["Arrival", "HeldWqe", "RecvPath", "Tag"]
 

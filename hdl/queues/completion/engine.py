@@ -16,15 +16,15 @@ from hdl.ports.numbers import CqNumber, QpNumber, card_number, ordinal_of
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
-from .buffer_rows import CompletionJob
+from ..ring.read import ReadShare
+from ..ring.runs import UsedRuns
+from ..ring.types import NO_VECTOR, UsedRing
+from ..ring.used import UsedWriter
+from ..ring.walker import Walker
 from .buffers import WAITING, CqBuffers
-from .completion_tables import CompletionTables
 from .cqe import CqeWriter
-from .read import ReadShare
-from .runs import UsedRuns
-from .types import NO_VECTOR, UsedRing
-from .used import UsedWriter
-from .walker import Walker
+from .rows import CompletionJob
+from .tables import CompletionTables
 
 __all__ = ["CompletionEngine", "ArmCq", "CqError"]
 

@@ -10,8 +10,8 @@ from hdl.ports.jobs import WQE_LINE_BITS, DropQueue
 from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
-from .recv_lines import sinks_of
-from .recv_sources import SourceAccess, SourceRow, place_of
+from .lines import sinks_of
+from .sources import SourceAccess, SourceRow, place_of
 
 __all__ = ["Reason", "RecvReclaim"]
 

@@ -11,7 +11,7 @@ from hdl.ports.numbers import QpNumber, number_in, ordinal_in, receive_queue
 from hdl.ports.rows import QueueRow, SourceKind
 from hdl.ports.tables import TableRead, TableWrite
 
-from .recv_shares import SourceShare
+from .shares import SourceShare
 
 __all__ = ["SourceAccess", "SourceRow", "RecvSources", "has_queue", "place_of", "queue_of"]
 

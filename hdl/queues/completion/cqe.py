@@ -11,7 +11,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.jobs import Completion, QueueErrorCause
 
-from .types import Segment
+from ..ring.types import Segment
 
 __all__ = ["CqeWriter"]
 

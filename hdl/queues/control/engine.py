@@ -23,15 +23,15 @@ from hdl.ports.numbers import card_number, function_of, number_in, of_function, 
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
-from .control_types import ControlChain, ControlJob, ControlQueue
-from .element import ElementReader
-from .packed import is_packed, used_base
-from .read import ReadShare
+from ..ring.avail import AvailRing
+from ..ring.packed import is_packed, used_base
+from ..ring.read import ReadShare
+from ..ring.types import NO_VECTOR
+from ..ring.used import UsedWriter
+from ..ring.walker import Walker
+from ..wqe.element import ElementReader
 from .response import ResponseWriter
-from .ring import AvailRing
-from .types import NO_VECTOR
-from .used import UsedWriter
-from .walker import Walker
+from .types import ControlChain, ControlJob, ControlQueue
 
 __all__ = ["ControlEngine", "MAILBOX_BYTES"]
 

@@ -12,7 +12,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import WriteClient
 from hdl.ports.tables import TableRead
 
-from .types import Segment
+from ..ring.types import Segment
 
 __all__ = ["ResponseWriter"]
 

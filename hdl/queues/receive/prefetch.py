@@ -14,10 +14,10 @@ from hdl.ports.numbers import QpNumber, function_of, ordinal_in
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableWrite
 
-from .recv_ahead import DOORBELL, POLLED, AheadSources
-from .recv_shares import LineGrants
-from .recv_sources import SourceAccess, SourceRow, queue_of
-from .types import FastPathJob
+from ..ring.types import FastPathJob
+from .ahead import DOORBELL, POLLED, AheadSources
+from .shares import LineGrants
+from .sources import SourceAccess, SourceRow, queue_of
 
 __all__ = ["Demand", "RecvPrefetch"]
 

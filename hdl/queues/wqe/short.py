@@ -16,6 +16,8 @@ from hdl.ports.jobs import WQE_LINE_BITS
 from hdl.ports.operations import decode_request
 from hdl.wire.opcodes import Kind
 
+from ..ring.flow import ReadFlow
+from ..ring.types import Element
 from .decode import (
     MAX_MESSAGE,
     OPERANDS,
@@ -25,9 +27,8 @@ from .decode import (
     atomic_operands,
     destination,
 )
-from .flow import ReadFlow
 from .slot_window import SLOT_BYTES, SlotWindow
-from .types import Element, Verdict
+from .types import Verdict
 
 __all__ = ["ShortWqes", "SHORT_SEND", "SHORT_RECV"]
 

@@ -1,0 +1,1 @@
+"""Used elements, CQEs and interrupts."""

@@ -1,0 +1,1 @@
+"""Control requests and events: the control queue and the event queue."""

@@ -1,0 +1,1 @@
+"""The rings of virtqueues: how far one reaches, heads, descriptors, used elements."""
