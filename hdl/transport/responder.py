@@ -16,7 +16,8 @@ from hdl.ports.jobs import (
     ScatterKind,
 )
 from hdl.ports.numbers import QpNumber
-from hdl.ports.rows import QpRx, ReadResource, RxMessage, SourceKind
+from hdl.ports.rows import QpRx, ReadResource, RxMessage
+from hdl.ports.sources import flushes
 from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
 
@@ -110,7 +111,7 @@ class Responder(wiring.Component):
                 ]
                 with m.If(~self.i.valid):
                     pass
-                with m.Elif(work.flush & ~holds & (work.cfg.source.kind != SourceKind.PRIVATE)):
+                with m.Elif(work.flush & ~holds & ~flushes(work.cfg.source)):
                     m.next = "NOTHING"  # the others that take from the source need its WQEs
                 with m.Elif(work.flush):
                     m.d.sync += asking.eq(1)

@@ -98,9 +98,10 @@ def offer(queue: Queue, data: bytes, rng: random.Random) -> int:
     return head
 
 
-async def answer(ctx, dut, request: dict, shape) -> dict:
-    """Make a request of an engine; returns its answer."""
-    ctx.set(dut.req.payload, request)
+async def answer(ctx, dut, request: dict | None, shape) -> dict:
+    """Make a request of an engine, or the one that is set already; returns its answer."""
+    if request is not None:
+        ctx.set(dut.req.payload, request)
     ctx.set(dut.req.valid, 1)
     await ctx.tick().until(dut.req.ready)
     ctx.set(dut.req.valid, 0)

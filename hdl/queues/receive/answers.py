@@ -15,6 +15,7 @@ from hdl.ports.jobs import (
     Upcoming,
 )
 from hdl.ports.numbers import QpNumber
+from hdl.ports.sources import has_wqes
 from hdl.ports.tables import TableRead
 
 from ..ring.index import AvailIndex
@@ -25,7 +26,7 @@ from .match import RecvMatch, RecvWork, UpcomingSource
 from .path import Arrival, HeldWqe, Tag
 from .prefetch import Demand
 from .shares import ShareMeter
-from .sources import SourceAccess, has_queue, queue_of
+from .sources import SourceAccess, queue_of
 
 __all__ = ["RecvAnswers"]
 
@@ -164,7 +165,7 @@ class RecvAnswers(wiring.Component):
                 request = self.req.payload
                 number = request.source.number
                 same = Mux(request.again, source.held & (request.head == answer.head), ~source.held)
-                known = has_queue(self._config, request.source)
+                known = has_wqes(self._config, request.source)
                 hits = cached & (number == work.number) & known & same
                 m.d.sync += work.early.eq(0)
                 with m.If(asked):
@@ -266,7 +267,7 @@ class RecvAnswers(wiring.Component):
             with m.If(work.early):
                 m.d.sync += cached.eq(work.queue.enabled & facts.ready)
                 m.next = "IDLE"
-            with m.Elif(~work.queue.enabled | ~has_queue(self._config, request.source)):
+            with m.Elif(~work.queue.enabled | ~has_wqes(self._config, request.source)):
                 m.d.sync += [answer.status.eq(FetchStatus.EMPTY), source.used.eq(0)]
                 m.next = "ANSWER"
             with m.Elif(request.again & ~facts.held):

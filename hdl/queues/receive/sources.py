@@ -8,23 +8,17 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
 from hdl.ports.numbers import QpNumber, number_in, ordinal_in, receive_queue
-from hdl.ports.rows import QueueRow, SourceKind
+from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
 from .shares import SourceShare
 
-__all__ = ["SourceAccess", "SourceRow", "RecvSources", "has_queue", "place_of", "queue_of"]
-
-
-def has_queue(config: NicConfig, source) -> Value:
-    """Whether a ``ReceiveSource`` can have WQEs. Sources of both kinds are numbered together: a
-    shared one has the receive queue of a pair that is no QP's, so no two ever have the same."""
-    shared = (source.kind == SourceKind.SHARED) if config.srq else Const(0)
-    return (source.kind == SourceKind.PRIVATE) | shared
+__all__ = ["SourceAccess", "SourceRow", "RecvSources", "place_of", "queue_of"]
 
 
 def queue_of(config: NicConfig, number: Value) -> Value:
-    """The virtqueue of receive source ``number``."""
+    """The virtqueue of receive source ``number``. Sources of all kinds are numbered together: a
+    shared one has the receive queue of a pair that is no QP's, so no two ever have the same."""
     return receive_queue(config, number)
 
 
