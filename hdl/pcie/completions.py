@@ -183,7 +183,7 @@ class Completions(wiring.Component):
     def _judge(self, m: Module, packet, fresh, counts) -> None:
         """What becomes of a packet, by its descriptor and what is known of its tag."""
         state, head, given_up, denied = self.state, packet.beat.head, packet.given_up, packet.denied
-        poison, refusal, timeout, misplaced = Signal(), Signal(), Signal(), Signal()
+        poison, refusal, timeout = Signal(), Signal(), Signal()
         elsewhere = Signal()  # the place is not the next one
         wrong = Signal()  # nobody can say which bytes these are
         boundary = (head.lower_addr[2:6] + head.words)[:4] == 0
@@ -198,7 +198,6 @@ class Completions(wiring.Component):
                 & ~coded  # the block has found it in place
                 & ((head.error != RcError.NONE) | elsewhere)
             ),
-            misplaced.eq(wrong | (head.error != RcError.NONE)),
             fresh.tag.eq(self.tag),
             fresh.host.eq(Mux(denied, head.tag, state.host)),
             fresh.final.eq(state.final | denied),
@@ -218,7 +217,7 @@ class Completions(wiring.Component):
             timeouts=timeout,
             poisoned=poison,
             refused=refusal,
-            malformed=misplaced,
+            malformed=(head.error != RcError.NONE) | elsewhere,
         )
 
     def _count(self, m: Module, counts, **causes) -> None:

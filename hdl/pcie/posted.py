@@ -44,7 +44,7 @@ class PostedWrites(wiring.Component):
     more; ``seq_num0``, ``seq_num_vld0``, ``seq_num1``, ``seq_num_vld1``: the block's pins;
     ``in_flight``, ``done``: for ``Barrier``; ``lost`` Out: how often ``patience`` has ended, which
     wraps.
-    Latency: 2 cycles from a pin to ``done``. Reset: none in flight, with the block.
+    Latency: 3 cycles from a pin to ``done``. Reset: none in flight, with the block.
     """
 
     def __init__(self, *, patience: int):
@@ -67,41 +67,29 @@ class PostedWrites(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        next_taken, next_done = Signal(BITS), Signal(BITS)  # numbers
-        inside, reached, named = Signal(range(IN_FLIGHT + 1)), Signal(BITS), Signal()
-        further = Signal(BITS, init=1)  # behind ``next_taken``
+        next_taken, further = Signal(BITS), Signal(BITS, init=1)  # numbers, one behind the other
+        inside = Signal(range(IN_FLIGHT + 1))
         with m.If(self.taken):
             m.d.sync += [next_taken.eq(further), further.eq(following(further))]
         # One more may be taken before this is seen.
         m.d.sync += self.may_take.eq(inside < IN_FLIGHT - 1)
-        self._newest(m, reached, named)
+        reached, named = self._newest(m)
+
+        # How many are behind the write that was named: without and with the one that is taken now.
+        # A number of a write that was given up has more behind it than are in flight.
+        rest, more = (self._distance(m, to, reached) for to in (next_taken, further))
+        behind, said = Signal(BITS), Signal()
+        m.d.sync += [behind.eq(Mux(self.taken, more, rest)), said.eq(named)]
 
         left = Signal(range(self._patience), init=self._patience - 1)
         given_up, hit = Signal(), Signal()
-        ahead = self._distance(m, reached, next_done)
-        # What is left behind the write that was named, without and with the one that is taken now.
-        rest, more = (self._distance(m, to, reached) for to in (next_taken, further))
-        m.d.comb += [
-            given_up.eq(left == 0),
-            # Any other number is one of a write that was given up.
-            hit.eq(named & (ahead <= inside)),
-        ]
+        m.d.comb += [given_up.eq(left == 0), hit.eq(said & (behind <= inside))]
         m.d.sync += [
             left.eq(left - 1),
-            self.done.eq(Mux(given_up, inside, Mux(hit, ahead, 0))),
-            inside.eq(
-                Mux(
-                    given_up,
-                    self.taken,
-                    Mux(hit, Mux(self.taken, more, rest), inside + self.taken),
-                )
-            ),
+            self.done.eq(Mux(given_up, inside, Mux(hit, inside - behind, 0))),
+            inside.eq(Mux(given_up, 0, Mux(hit, behind, inside)) + self.taken),
             self.in_flight.eq(self.in_flight + self.taken - self.done),
         ]
-        with m.If(given_up):
-            m.d.sync += next_done.eq(next_taken)
-        with m.Elif(hit):
-            m.d.sync += next_done.eq(reached)
         with m.If(given_up | hit | (inside == 0)):
             m.d.sync += left.eq(self._patience - 1)
         with m.If(given_up):
@@ -120,11 +108,14 @@ class PostedWrites(wiring.Component):
         ]
         return distance
 
-    def _newest(self, m: Module, reached, named) -> None:
-        """The number behind the newest write that the block has named, a cycle later."""
+    def _newest(self, m: Module) -> tuple[Signal, Signal]:
+        """The number behind the newest write that the block has named, and whether it has named
+        one, a cycle later."""
         first, second = self.seq_num0, self.seq_num1
+        reached, named = Signal(BITS), Signal()
         valid = Cat(self.seq_num_vld0 & (first != READ), self.seq_num_vld1 & (second != READ))
         ahead = Signal(BITS)  # of the second, before the first if its highest bit is set
         m.d.comb += ahead.eq(second - first)
         later = valid[1] & ~(valid[0] & ahead[-1])
         m.d.sync += [named.eq(valid.any()), reached.eq(following(Mux(later, second, first)))]
+        return reached, named

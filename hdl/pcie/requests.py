@@ -58,6 +58,8 @@ class Requests(wiring.Component):
         if head not in range(most):
             raise ValueError(f"A head must have less than {most} words, not {head!r}")
         self._head, self._straddle = head, straddle
+        # Address bits below Max_Payload_Size, decoded a cycle before; after reset those of code 0.
+        self._mask = Signal(PAGE_BITS, init=(1 << 7) - 1, name="mask")
         super().__init__(
             {
                 "piece": In(stream.Signature(read_piece())),
@@ -72,6 +74,7 @@ class Requests(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.realign = realign = Realign(width=WIDTH, side=request_side())
+        m.d.sync += self._mask.eq(size_mask(self.max_payload))
         beats = self._bounds(m, self._place(m, self._choose(m)))
         self._requests(m, beats, realign.i)
         wiring.connect(m, realign.o, wiring.flipped(self.o))
@@ -104,8 +107,7 @@ class Requests(wiring.Component):
 
     def _last_of_block(self, addr):
         """Whether the beat at ``addr`` is the last one of its block of Max_Payload_Size."""
-        mask = size_mask(self.max_payload)[LANES:]
-        return (addr[LANES:PAGE_BITS] | ~mask)[: len(mask)].all()
+        return (addr[LANES:PAGE_BITS] | ~self._mask[LANES:]).all()
 
     def _place(self, m: Module, taken):
         """The first byte of each beat; ``stop``: a read's last byte; ``rest``: a burst's bytes less
@@ -135,24 +137,31 @@ class Requests(wiring.Component):
         return placed.o
 
     def _bounds(self, m: Module, placed):
-        """Where requests begin and end: ``addr`` and ``stop`` are a request's first and last byte,
-        the latter modulo 4 KiB."""
+        """Where requests begin and end, and where their words go.
+
+        ``addr`` and ``stop`` are a request's first and last byte, the latter modulo 4 KiB; ``up``,
+        ``late``: see ``realign_beat``, of a request that begins with a beat; ``joins``: it may
+        begin in the upper half of one.
+        """
         shape = data.StructLayout(
             {
                 "read": 1, "tag": 8, "function": 8, "addr": 64, "stop": PAGE_BITS, "data": WIDTH,
-                "first": 1, "last": 1,
+                "first": 1, "last": 1, "up": 4, "late": 1, "joins": 1,
             }
         )  # fmt: skip
         m.submodules.bounds = bounds = Stage(shape=shape)
         beat, found = placed.payload, bounds.i.payload
         start, stop = beat.addr[:PAGE_BITS], Signal(PAGE_BITS)  # of the burst
-        kept, begins, mask = Signal(PAGE_BITS), Signal(init=1), size_mask(self.max_payload)
-        here = Signal(PAGE_BITS)  # the last byte of the block
+        kept, begins, mask = Signal(PAGE_BITS), Signal(init=1), self._mask
+        # The burst's last byte from the block's first one on: its sum does not wait for ``stop``.
+        reach, further = Signal(PAGE_BITS), Signal()
+        lane = beat.addr[2:LANES]
         m.d.comb += [
             bounds.i.valid.eq(placed.valid),
             placed.ready.eq(bounds.i.ready),
             stop.eq(Mux(beat.first, start + beat.rest, kept)),
-            here.eq(start | mask),
+            reach.eq((start & mask) + beat.rest),
+            further.eq((Mux(beat.first, reach, kept ^ start) & ~mask).any()),
             found.read.eq(beat.read),
             found.tag.eq(beat.tag),
             found.function.eq(beat.function),
@@ -160,11 +169,14 @@ class Requests(wiring.Component):
             found.data.eq(beat.data),
             found.first.eq(beat.read | begins),
             found.last.eq(beat.read | beat.last),
+            found.up.eq(Mux(beat.read, 0, self._head - lane)),
+            found.late.eq(~beat.read & (lane > self._head)),
+            found.joins.eq(beat.read | (lane <= self._head + HALF)),
         ]
         with m.If(beat.read):
             m.d.comb += found.stop.eq(beat.stop)
         with m.Else():
-            m.d.comb += found.stop.eq(Mux((stop | mask) == here, stop, here))
+            m.d.comb += found.stop.eq(Mux(further, start | mask, stop))
         with m.If(placed.valid & placed.ready & ~beat.read):
             m.d.sync += [kept.eq(stop), begins.eq(beat.last)]
         return bounds.o
@@ -178,18 +190,17 @@ class Requests(wiring.Component):
         words = Signal(PAGE_BITS - 1)
         first_be = (Const(0b1111, 4) << p.addr[:2])[:4]
         last_be = Const(0b1111, 4) >> ~p.stop[:2]  # 3 less the byte
-        lane, up, kept_up, late, kept_late = (
-            Signal(4), Signal(4), Signal(4, reset_less=True), Signal(), Signal(reset_less=True),
-        )  # fmt: skip
+        up, kept_up = Signal(4), Signal(4, reset_less=True)
+        late, kept_late = Signal(), Signal(reset_less=True)
         number = Signal(BITS)  # of the next write
-        # Lane of the last valid word of a request's last beat. A read has only its descriptor.
-        final = Signal(4)
+        # Lane of the request's last word, and whether that is in the next beat of the last one.
+        end, spill = Signal(4), Signal()
         # The last beat that was sent spills into a lower half, and nothing is behind it.
         follows, joined = Signal(), Signal()
         m.d.comb += [
-            # What is left free before the data, with the lower half if that is not the request's.
+            # The lower half is left free as well if it is not the request's.
+            joined.eq(follows & p.first & p.joins),
             head.eq(Mux(joined, self._head + HALF, self._head)),
-            joined.eq(follows & p.first & (p.read | (lane <= self._head + HALF))),
             words.eq(last_word - first_word + 1),
             fresh.head.addr.eq(p.addr[2:]),
             fresh.head.words.eq(words),
@@ -200,11 +211,10 @@ class Requests(wiring.Component):
             fresh.sequence.write.eq(~p.read),
             fresh.first_be.eq(Mux(words == 1, first_be & last_be, first_be)),
             fresh.last_be.eq(Mux(words == 1, 0, last_be)),
-            fresh.end.eq(Mux(p.read, head - 1, words + head - 1)),
-            lane.eq(p.addr[2:LANES]),
-            up.eq(Mux(p.read, 0, Mux(p.first, head - lane, kept_up))),
-            late.eq(Mux(p.first, ~p.read & (lane > head), kept_late)),
-            final.eq(Mux(p.last, last_word[: len(final)], WORDS - 1)),
+            fresh.end.eq(Mux(p.read, head - 1, end)),
+            up.eq(Mux(p.first, p.up + Mux(joined & ~p.read, HALF, 0), kept_up)),
+            late.eq(Mux(p.first, p.late & ~joined, kept_late)),
+            Cat(end, spill).eq(last_word[: len(end)] + up),
             moved.valid.eq(beats.valid),
             beats.ready.eq(moved.ready),
             moved.payload.data.eq(p.data),
@@ -212,14 +222,14 @@ class Requests(wiring.Component):
             moved.payload.late.eq(late),
             moved.payload.first.eq(p.first),
             moved.payload.last.eq(p.last),
-            moved.payload.spill.eq(~p.read & ((final + up) >= WORDS) & ~(late & p.first)),
+            moved.payload.spill.eq(~p.read & spill & ~(late & p.first)),
             moved.payload.joined.eq(joined),
             moved.payload.side.eq(Mux(p.first, fresh, kept)),
         ]
         if self._straddle:
             with m.If(moved.ready):  # else that beat still waits before the rotator
                 sent = moved.payload
-                m.d.sync += follows.eq(beats.valid & sent.spill & p.last & (sent.side.end < HALF))
+                m.d.sync += follows.eq(beats.valid & sent.spill & p.last & (end < HALF))
         with m.If(beats.valid & beats.ready):
             m.d.sync += [kept.eq(moved.payload.side), kept_up.eq(up), kept_late.eq(late)]
             with m.If(p.last & ~p.read):

@@ -16,7 +16,7 @@ def test_counts(busy):
     dut = PostedWrites(patience=PATIENCE)
 
     async def bench(ctx):
-        rng, inside, number, due, full = random.Random(1), [], 0, [0, 0], 0
+        rng, inside, number, due, full = random.Random(1), [], 0, [0] * 3, 0
         for cycle in range(3000):
             # For a while nothing is returned, until no more may be taken.
             named = inside[: rng.randint(0, 2) if cycle % 500 > 180 else 0]
