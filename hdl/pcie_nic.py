@@ -18,6 +18,7 @@ from hdl.pcie.ptile.bus import FLR_FUNCTIONS, config_pins, stream_pins
 from hdl.pcie.ptile.host import PTileHost
 from hdl.pcie.ptile.route import Bars
 from hdl.pcie.ptile.window import ConfigWindow, window_pins
+from hdl.pcie.tag_pool import QUARANTINE
 
 __all__ = ["PTileNic", "PcieNic", "bars", "places"]
 
@@ -109,8 +110,8 @@ class _NicBehindBlock(wiring.Component):
 class PcieNic(_NicBehindBlock):
     """``Nic`` on the user interface of AMD's PCIE4 or PCIE4C block.
 
-    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PcieHost``; ``patience``: see
-    ``FunctionControl``.
+    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``, ``quarantine``: see ``PcieHost``;
+    ``patience``: see ``FunctionControl``.
     Members: ``cq``, ``cc``, ``rq``, ``rc``, ``rq_seq_num``, ``max_payload``, ``max_read``,
     ``tfc_nph_av``, ``cq_np_req``, ``mgmt_*``: see ``PcieHost``; ``function_status``,
     ``msix_enable``, ``msix_mask``, ``flr_in_process``, ``flr_done``: see ``FunctionControl``;
@@ -125,6 +126,7 @@ class PcieNic(_NicBehindBlock):
         config: NicConfig,
         mac_clocks: bool = False,
         timeout: int = TIMEOUT,
+        quarantine: int = QUARANTINE,
         patience: int = PATIENCE,
     ):
         self._extend = ConfigExtend(config=config, places=places(config))
@@ -137,7 +139,7 @@ class PcieNic(_NicBehindBlock):
             "ext": In(self._extend.signature.flip()),
         }
         super().__init__(
-            PcieHost(config=config, timeout=timeout),
+            PcieHost(config=config, timeout=timeout, quarantine=quarantine),
             block_pins(),
             members,
             config=config,
@@ -160,8 +162,8 @@ class PcieNic(_NicBehindBlock):
 class PTileNic(_NicBehindBlock):
     """``Nic`` on the user interface of Intel's P-Tile, which shows the capabilities of virtio.
 
-    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PTileHost``; ``patience``: see
-    ``FunctionControl``.
+    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``, ``quarantine``: see ``PTileHost``;
+    ``patience``: see ``FunctionControl``.
     Members: ``rx_*``, ``tx_*``, ``tl_cfg_*``, ``virtio_pcicfg_*``, ``flr_*_pf``: P-Tile's pins of
     the same names; ``m_axis_tx``, ``s_axis_rx``, ``link_up``, ``mac_tx_drops``, ``mac_rx_drops``:
     as of ``AxiNic``.
@@ -174,6 +176,7 @@ class PTileNic(_NicBehindBlock):
         config: NicConfig,
         mac_clocks: bool = False,
         timeout: int = TIMEOUT,
+        quarantine: int = QUARANTINE,
         patience: int = PATIENCE,
     ):
         members = {
@@ -182,7 +185,7 @@ class PTileNic(_NicBehindBlock):
             "flr_completed_pf": Out(FLR_FUNCTIONS),
         }
         super().__init__(
-            PTileHost(config=config, bars=bars(config), timeout=timeout),
+            PTileHost(config=config, bars=bars(config), timeout=timeout, quarantine=quarantine),
             stream_pins() | config_pins(),
             members,
             config=config,

@@ -527,6 +527,12 @@ FAULTS = (
         tests=PCIE,
     ),
     Fault(
+        name="pcie-block-border-unseen",
+        what="a write's request says that it ends where the burst does, beyond its block",
+        force=Force("hdl.pcie.requests:Requests", "further", stuck(0)),
+        tests=REQUESTER,
+    ),
+    Fault(
         name="pcie-setting-unknown",
         what="the card is not told what the host sets in the block's configuration space",
         force=Force("hdl.pcie.control:FunctionControl", "differs", stuck(0)),
@@ -601,7 +607,7 @@ FAULTS = (
     Fault(
         name="pcie-old-number-counts",
         what="the number of a write that was given up is taken for one in flight",
-        force=Force("hdl.pcie.posted:PostedWrites", "hit", like("named")),
+        force=Force("hdl.pcie.posted:PostedWrites", "hit", like("said")),
         tests=POSTED,
     ),
     Fault(

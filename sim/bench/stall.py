@@ -52,7 +52,7 @@ def stall_report(testbench: Any) -> str:
             lines += [f"  {line}" for line in card_report(card, found)]
         for kind, ends in (("host", testbench.hosts), ("wire", testbench.wires)):
             for end in ends:
-                if end.index == i:
+                if getattr(end, "index", None) == i:  # hosts in Python have no statistics
                     lines.append(f"  {kind}: {_statistics(end.stats, _STATISTICS[kind])}")
     return "\n".join(lines)
 

@@ -49,7 +49,7 @@ class Bench:
         self.block = BLOCKS[BLOCK](dut, functions=FUNCTIONS, whole=False)
         for function in self.block.functions:
             function.configure_bar(0, 1 << BAR_BITS)
-        self.link = Link(self.block, self.rng, FUNCTION)
+        self.link = Link(self.block, self.rng, [FUNCTION])
         self.rc.make_port().connect(self.block)
 
         async def deadline():

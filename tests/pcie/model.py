@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections.abc import Collection
 
 import cocotb
 from cocotb.task import Task
@@ -31,12 +32,12 @@ class Link:
 
     Completions of one tag stay in order. ``change`` gets each one and returns it, or None to lose
     it. Requests are checked against the limits of the specification; ``asked`` has the newest one
-    of each tag. ``held_ns``: how long the
-    block holds each write, while completions of the card go by.
+    of each tag. ``functions``: those that may ask for something. ``held_ns``: how long the block
+    holds each write, while completions of the card go by.
     """
 
-    def __init__(self, device, rng: random.Random, function: int):
-        self.device, self.rng, self.function = device, rng, function
+    def __init__(self, device, rng: random.Random, functions: Collection[int]):
+        self.device, self.rng, self.functions = device, rng, functions
         self.shuffle, self.change = False, lambda tlp: tlp
         self.sizes, self.waiting, self.asked = [], [], {}
         self.held_ns, self._newest = 0, None
@@ -87,7 +88,7 @@ class Link:
             assert tlp.address % 4096 + tlp.length * 4 <= 4096, tlp
             assert (tlp.length == 1) == (tlp.last_be == 0), tlp
             assert tlp.first_be and not tlp.attr, tlp
-            assert tlp.requester_id.function == self.function
+            assert tlp.requester_id.function in self.functions
             assert len(tlp.data) in (0, tlp.length * 4)
             self.sizes.append((bool(tlp.data), tlp.length * 4))
             if self.held_ns and tlp.data:

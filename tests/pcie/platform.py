@@ -94,7 +94,8 @@ class PcieNicHost:
             **self._msix(range(FUNCTION_RDMA, config.management_function)),
         )
         self._describe()
-        self.link = Link(self.block, random.Random(cocotb.RANDOM_SEED), FUNCTION_RDMA)
+        guests = range(FUNCTION_RDMA, config.management_function)
+        self.link = Link(self.block, random.Random(cocotb.RANDOM_SEED), guests)
         self.rc.make_port().connect(self.block)
         region = self.rc.mem_pool.alloc_region(size)
         base = region.get_absolute_address(0)

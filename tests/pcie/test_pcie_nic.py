@@ -9,17 +9,21 @@ from tests.pcie.test_pcie import TIMEOUT
 
 #: The adapter has 512 bits. Tables are small, for the sake of the compiler.
 CONFIG = NicConfig(
-    width=512, qps=16, cqs=16, mrs=64, recv_lines=128, read_sinks=64, outstanding=128,
+    width=512, functions=2, qps=16, cqs=16, mrs=64, recv_lines=128, read_sinks=64, outstanding=128,
     read_resources=128, translation_lines=64, queue_size=256,
 )  # fmt: skip
 
 
+#: Cycles of a quarantine: longer than this root complex and its block ever hold a completion.
+QUARANTINE = 1 << 16
 CORES = {"pcie4": "PcieNic", "ptile": "PTileNic"}
 
 
 def nic_model(block):
     core = f"hdl.pcie_nic:{CORES[block]}"
-    rtl = Rtl(core, {"config": CONFIG, "timeout": TIMEOUT}, name=f"{block}_nic")
+    rtl = Rtl(
+        core, {"config": CONFIG, "timeout": TIMEOUT, "quarantine": QUARANTINE}, name=f"{block}_nic"
+    )
     return build(rtl, config=CONFIG, nics=1, with_models=False, fast=False)
 
 
@@ -27,3 +31,9 @@ def nic_model(block):
 @pytest.mark.parametrize("block", CORES)
 def test_rdma_over_pcie(block):
     run(nic_model(block), test_module="tests.pcie.bench_pcie_nic", extra_env={"BLOCK": block})
+
+
+@pytest.mark.slow  # the model is the same; it runs for a minute
+@pytest.mark.parametrize("block", CORES)
+def test_no_tag_is_left(block):
+    run(nic_model(block), test_module="tests.pcie.bench_pcie_tags", extra_env={"BLOCK": block})

@@ -1,8 +1,11 @@
 """The report about a simulation that hangs: probes found in Verilog, read from the model."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from sim.bench.probes import probes
+from sim.bench.stall import stall_report
 from sim.bench.testbench import build
 from sim.rtl.build import Rtl, run
 from sim.rtl.readable import Probe, load, rules
@@ -81,6 +84,13 @@ def test_descriptions():
 
 def test_no_list_outside_a_simulation():
     assert load() == []
+
+
+def test_report_without_models():
+    """A host that is written in Python has neither a number nor statistics; the card is told of."""
+    dut = SimpleNamespace(_get={"nic0": SimpleNamespace()}.get)
+    testbench = SimpleNamespace(dut=dut, hosts=[SimpleNamespace()], wires=[])
+    assert stall_report(testbench) == "Card 0\n  built without probes"
 
 
 def test_report_of_a_card_that_hangs():
