@@ -9,7 +9,7 @@ from hdl.ports.jobs import FetchStatus, SendFetched
 from hdl.ports.rows import QpAck, QpFetch, QpTx
 
 from .fetch_turn import is_newer
-from .pace import log2_ahead
+from .prefetch_window import log2_ahead
 
 __all__ = ["AnswerFacts", "FetchAnswer"]
 

@@ -8,7 +8,7 @@ from hdl.common.contract import checked, require
 from hdl.config import NicConfig
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpTx
 
-from .pace import AHEAD
+from .prefetch_window import AHEAD
 
 __all__ = ["BATCH", "FetchTurn", "SendFlags", "is_newer"]
 
@@ -51,10 +51,10 @@ def is_newer(config: NicConfig, notified: Value, known: Value) -> Value:
 class FetchTurn(wiring.Component):
     """Works out what the QP at hand asks for, in three steps: distances, what is known, how many.
 
-    WQEs are prefetched as far as ``pace`` allows, unless more than that many wait to be sent. A QP
-    that READs asks for no more than the requester can start (docs/transport.md). The avail index is
-    polled when all that is known has been asked for, and after a doorbell that does not carry it;
-    once, until there is news.
+    WQEs are prefetched as far as their window allows (``prefetch_window``), unless more than that
+    many wait to be sent. A QP that READs asks for no more than the requester can start
+    (docs/transport.md). The avail index is polled when all that is known has been asked for, and
+    after a doorbell that does not carry it; once, until there is news.
 
     Members: ``cfg``, ``ack``, ``tx``, ``fetch``: the QP's rows as the tables show them; ``row`` and
     ``sent``, ``high`` and ``oldest``: the last one, and the positions of ``tx`` and of ``ack``, a

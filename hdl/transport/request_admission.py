@@ -15,7 +15,7 @@ from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.wire.constants import mapped_gid
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
-from .pace import is_long
+from .prefetch_window import is_long
 from .request_recovery import Recovery
 from .segment import fit
 
@@ -105,17 +105,16 @@ class RequestAdmission(wiring.Component):
     Members: ``start``: the rows of the WQE's QP have been asked for, and ``wqe`` is valid from the
     next cycle on. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the tables show them; ``row``,
     ``newer``, ``begun``: see ``RequestRow``; ``oldest``: ``ack.position``, a cycle later.
-    ``destination``, ``gids``: of a datagram, and what is known of the source addresses.
-    ``room``: the outstanding table has an entry free; ``free``: see ``RequestEntry``. ``urgent``:
-    something comes before a WQE that waits. ``load``: the working copy is loaded. Then one of
-    these, for a cycle: ``go``, the WQE is cut into packets from its row's place on; or ``end``,
-    with the ``way`` it ends. ``enter``, with either of them: it gets an outstanding entry.
-    ``fails``: no packet of it may be sent.
-    ``status`` is valid from the next cycle on: the WC status of its entry. ``execute`` is held
-    until ``executed``, with the WC ``result``: the WQE is one that ``RequestKeys`` executes, at
-    once, so that it has its entry only when that is over.
-    ``stopped``, ``reset``: the QP is in error, or in RESET, by the rows that were read last; valid
-    2 cycles after they were asked for. ``started``: a QP's long message begins (``pace``); no
+    ``destination``, ``gids``: of a datagram, and what is known of the source addresses. ``room``:
+    the outstanding table has an entry free; ``free``: see ``RequestEntry``. ``urgent``: something
+    comes before a WQE that waits. ``load``: the working copy is loaded. Then one of these, for a
+    cycle: ``go``, the WQE is cut into packets from its row's place on; or ``end``, with the ``way``
+    it ends. ``enter``, with either of them: it gets an outstanding entry. ``fails``: no packet of
+    it may be sent. ``status`` is valid from the next cycle on: the WC status of its entry.
+    ``execute`` is held until ``executed``, with the WC ``result``: the WQE is one that
+    ``RequestKeys`` executes, at once, so that it has its entry only when that is over. ``stopped``,
+    ``reset``: the QP is in error, or in RESET, by the rows that were read last; valid 2 cycles
+    after they were asked for. ``started``: a QP's long message begins (``prefetch_window``); no
     other ``start`` comes while it is valid.
 
     Latency: 2 cycles from ``start`` to the decision, 3 for a WQE that has its entry; at most

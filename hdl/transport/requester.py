@@ -41,10 +41,10 @@ class Requester(wiring.Component):
     Members: ``wqe`` from the scheduler; ``destination``: where a WQE in a line goes, if it is a
     datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
     ``append``, ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind``
-    and ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``moves``: see
-    ``RequestRecovery``; ``restart`` (from the completer) makes a QP go back to its oldest
-    unacknowledged packet, at the next packet of its message, and ``advance`` to a new ``era``
-    (``RequestEras``), which ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``;
+    and ``release`` (line) back; ``started``: a QP's long message begins (``prefetch_window``);
+    ``moves``: see ``RequestRecovery``; ``restart`` (from the completer) makes a QP go back to its
+    oldest unacknowledged packet, at the next packet of its message, and ``advance`` to a new
+    ``era`` (``RequestEras``), which ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``;
     ``sent``, ``spoiled``, ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has
     ``packets``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets
     the QP's turn ends if the next WQE is another QP's.

@@ -12,7 +12,7 @@ from hdl.config import NicConfig
 from hdl.ports.rows import QpFetch
 from hdl.transport.fetch_turn import FetchTurn
 from hdl.transport.outstanding import OutstandingTable
-from hdl.transport.pace import AHEAD
+from hdl.transport.prefetch_window import AHEAD
 from hdl.transport.receive_types import ResponderWork
 from hdl.transport.responder_outcome import Verdict, replay_needed
 from tests.force import Force, plus, stuck

@@ -1,4 +1,10 @@
-"""How many WQEs of a QP are under way, by the bytes of its messages: others wait behind them."""
+"""The prefetch window: how many WQEs of a QP are in flight from host memory at a time.
+
+It is a window in bytes, as a transport's send window is: wide enough to cover the latency of the
+host (the bandwidth-delay product), and no wider, because the messages of other QPs wait behind what
+is in flight. Short messages get as many WQEs as fit these bytes, long ones a single one. It says
+nothing about when a packet may go: that is ``eligibility``.
+"""
 
 from amaranth.hdl import Module, Signal, Value
 
