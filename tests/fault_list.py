@@ -1353,20 +1353,20 @@ FAULTS = (
     Fault(
         name="goes-on-with-any-wqe",
         what="a QP that goes back sends the WQE at hand again, whichever was lost",
-        force=Force("hdl.transport.request_recovery:RequestRecovery", "at_hand", stuck(1)),
+        force=Force("hdl.transport.request_redirect:RequestRedirect", "at_hand", stuck(1)),
         tests=RESEND,
     ),
     Fault(
         name="fetches-what-is-at-hand",
         what="a message that goes back is fetched again, although it is at hand",
-        force=Force("hdl.transport.request_recovery:RequestRecovery", "at_hand", stuck(0)),
+        force=Force("hdl.transport.request_redirect:RequestRedirect", "at_hand", stuck(0)),
         tests=RESEND,
     ),
     Fault(
         name="failure-meets-an-append",
         what="a WQE fails without waiting for the entry that is being made",
-        force=Force("hdl.transport.request_recovery:RequestRecovery", "entering", stuck(0)),
-        tests=("tests/transport/test_request_recovery.py",),
+        force=Force("hdl.transport.request_redirect:RequestRedirect", "entering", stuck(0)),
+        tests=("tests/transport/test_request_redirect.py",),
     ),
     Fault(
         name="window-stays-closed",
@@ -1379,7 +1379,7 @@ FAULTS = (
         what="a QP that breaks while it pauses waits for the end of the pause",
         force=Force(
             "hdl.transport.requester:Requester",
-            "recovery.waiting",
+            "redirect.waiting",
             of(lambda true, see: see("pauses")),
         ),
         tests=RESEND,

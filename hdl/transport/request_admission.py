@@ -16,7 +16,7 @@ from hdl.wire.constants import mapped_gid
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from .prefetch_window import is_long
-from .request_recovery import Recovery
+from .request_redirect import Redirect
 from .segment import fit
 
 __all__ = ["GidFacts", "RequestAdmission", "broken_rules"]
@@ -147,7 +147,7 @@ class RequestAdmission(wiring.Component):
                 "load": Out(1),
                 "go": Out(1),
                 "end": Out(1),
-                "way": Out(Recovery),
+                "way": Out(Redirect),
                 "enter": Out(1),
                 "fails": Out(1),
                 "status": Out(8),
@@ -173,7 +173,7 @@ class RequestAdmission(wiring.Component):
         m.d.sync += finished.eq((self.wqe.position - self.oldest)[15] & ~self.reset)
         self._announce(m, at_rows)
 
-        def end(way: Recovery) -> None:
+        def end(way: Redirect) -> None:
             m.d.comb += [ended.eq(1), self.end.eq(1), self.way.eq(way)]
 
         local = self.wqe.wqe.operation.kind == Kind.LOCAL
@@ -194,22 +194,22 @@ class RequestAdmission(wiring.Component):
             with m.State("DECIDE"):
                 m.d.sync += self.status.eq(cause)
                 with m.If(stale):
-                    end(Recovery.DROP)
+                    end(Redirect.DROP)
                 with m.Elif(idle & ~self.stopped):
-                    end(Recovery.BLOCK)
+                    end(Redirect.BLOCK)
                 with m.Elif(self.begun):
                     m.next = "BEGUN"
                 with m.Elif(drains & ~self.stopped):
-                    end(Recovery.BLOCK)
+                    end(Redirect.BLOCK)
                 with m.Elif(~self.room & (self.urgent | impatient)):
-                    end(Recovery.YIELD)
+                    end(Redirect.YIELD)
                 with m.Elif(self.fails):
                     with m.If(self.room & self.free):
                         m.d.comb += self.enter.eq(1)
-                        end(Recovery.REPORTED)
+                        end(Redirect.REPORTED)
                 with m.Else():
                     # Whether it is blocked is known last, so the way does not depend on it.
-                    m.d.comb += self.way.eq(Recovery.BLOCK)
+                    m.d.comb += self.way.eq(Redirect.BLOCK)
                     with m.If(blocked):
                         m.d.comb += [ended.eq(1), self.end.eq(1)]
                     with m.Elif(self.room & self.free):
@@ -227,19 +227,19 @@ class RequestAdmission(wiring.Component):
                 with m.If(self.executed):
                     m.d.comb += self.enter.eq(1)
                     with m.If(self.result != WcStatus.SUCCESS):
-                        end(Recovery.REPORTED)
+                        end(Redirect.REPORTED)
                     with m.Else():
-                        end(Recovery.EXECUTED)
+                        end(Redirect.EXECUTED)
                     m.next = "IDLE"
             # BEGUN: the WQE has its entry, so it goes on, unless it has ended meanwhile; one cycle.
             with m.State("BEGUN"):
                 m.next = "IDLE"
                 with m.If(finished):
-                    end(Recovery.SKIP)
+                    end(Redirect.SKIP)
                 with m.Elif(self.fails):
-                    end(Recovery.FAILED)
+                    end(Redirect.FAILED)
                 with m.Elif(local):
-                    end(Recovery.EXECUTED)
+                    end(Redirect.EXECUTED)
                 with m.Else():
                     m.d.comb += self.go.eq(1)
         return m

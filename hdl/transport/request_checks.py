@@ -54,7 +54,7 @@ class RequestChecks(wiring.Component):
     """Pairs each packet with the gather's answer, in order, and passes on those refused.
 
     This is the in-order commit stage of the requester. The rows are speculative: they count a
-    packet as sent when it is handed over. A good answer leaves it at that; ``RequestRecovery``
+    packet as sent when it is handed over. A good answer leaves it at that; ``RequestRedirect``
     stops the QP of a packet that is ``refused``.
     The payload is read behind the check. So a WQE that nothing answers is finished only when egress
     says that its last packet is on its way: packets leave in the order of their checks. One of

@@ -15,7 +15,7 @@ from hdl.ports.rows import QpCfg, QpTx
 from hdl.wire.opcodes import Kind
 
 from .request_headers import Place, datagram_headers, note_departure, request_headers
-from .request_recovery import Recovery
+from .request_redirect import Redirect
 from .request_row import Step
 from .segment import fit, mtu_bytes, ragged_bits, whole_packets
 
@@ -81,7 +81,7 @@ class RequestPackets(wiring.Component):
                 "again": Out(1),
                 "done": Out(1),
                 "end": Out(1),
-                "way": Out(Recovery),
+                "way": Out(Redirect),
             }
         )
 
@@ -124,7 +124,7 @@ class RequestPackets(wiring.Component):
         self._job(m, place, payload, some)
         self._departure(m, operation, left_whole, ragged)
 
-        def end(way: Recovery) -> None:
+        def end(way: Redirect) -> None:
             m.d.comb += [self.end.eq(1), self.way.eq(way)]
             m.next = "IDLE"
 
@@ -170,15 +170,15 @@ class RequestPackets(wiring.Component):
                 ]
                 with m.If(~offering & self.reset):
                     # Nothing of the QP may go out any more; its rows and its list are dropped.
-                    end(Recovery.DROP)
+                    end(Redirect.DROP)
                 with m.Elif(~offering & self.stopped & some):
                     # The QP broke while its message was on the way: the rest is not sent.
-                    end(Recovery.STOPPED)
+                    end(Redirect.STOPPED)
                 with m.Elif(~offering & self.back & ~operation.data):
                     # Not with a READ: the address of one that goes on in its middle has moved.
-                    end(Recovery.BACK)
+                    end(Redirect.BACK)
                 with m.Elif(~offering & (self.urgent | self.back | spent)):
-                    end(Recovery.YIELD)
+                    end(Redirect.YIELD)
                 with m.Elif(self.room & (~some | ~self.entering)):
                     m.d.comb += self.job.valid.eq(1)
                     m.d.sync += offering.eq(~self.job.ready)

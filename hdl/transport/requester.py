@@ -20,7 +20,7 @@ from .request_checks import RequestChecks
 from .request_entry import RequestEntry
 from .request_keys import RequestKeys
 from .request_packets import RequestPackets
-from .request_recovery import Recovery, RequestRecovery
+from .request_redirect import Redirect, RequestRedirect
 from .request_row import RequestRow
 from .segment import PSN_BLOCK, message_offset
 
@@ -34,7 +34,7 @@ class Requester(wiring.Component):
     VR-4.4, VR-5.3, 5.7, 5.11, 5.22.
 
     Three machines have the turn one after the other. ``RequestAdmission`` decides whether the WQE
-    may go. ``RequestPackets`` cuts it into packets. ``RequestRecovery`` does what is needed when a
+    may go. ``RequestPackets`` cuts it into packets. ``RequestRedirect`` does what is needed when a
     WQE does not end with its last packet. They share the QP's row (``RequestRow``), the WQE's
     outstanding entry (``RequestEntry``) and the checks that are pending (``RequestChecks``).
 
@@ -42,7 +42,7 @@ class Requester(wiring.Component):
     datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
     ``append``, ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind``
     and ``release`` (line) back; ``started``: a QP's long message begins (``prefetch_window``);
-    ``moves``: see ``RequestRecovery``; ``restart`` (from the completer) makes a QP go back to its
+    ``moves``: see ``RequestRedirect``; ``restart`` (from the completer) makes a QP go back to its
     oldest unacknowledged packet, at the next packet of its message, and ``advance`` to a new
     ``era`` (``RequestEras``), which ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``;
     ``sent``, ``spoiled``, ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has
@@ -104,23 +104,23 @@ class Requester(wiring.Component):
         m.submodules.packets = packets = RequestPackets(config=self._config)
         m.submodules.entry = entry = RequestEntry(config=self._config)
         m.submodules.checks = checks = RequestChecks(config=self._config)
-        m.submodules.recovery = recovery = RequestRecovery()
+        m.submodules.redirect = redirect = RequestRedirect()
         for inner, outer in (
             (row.table, self.row),
             (row.write, self.row_write),
             (admission.started, self.started),
             (packets.job, self.job),
             (entry.append, self.append),
-            (recovery.fail, self.fail),
-            (recovery.rewind, self.rewind),
+            (redirect.fail, self.fail),
+            (redirect.rewind, self.rewind),
             (checks.release, self.release),
             (checks.finish, self.finish),
-            (recovery.restart, self.restart),
+            (redirect.restart, self.restart),
             (entry.appended, self.appended),
             (checks.checked, self.checked),
         ):
             connect(m, inner, flipped(outer))
-        connect(m, checks.refused, recovery.refused)
+        connect(m, checks.refused, redirect.refused)
 
         # All look at the same WQE and the same rows, which are read together.
         for table in (self.cfg, self.ack, self.rx, self.era):
@@ -132,11 +132,11 @@ class Requester(wiring.Component):
         ]
         for part in (admission, packets):
             m.d.comb += part.destination.eq(self.destination.row)
-        for part in (admission, packets, entry, recovery):
+        for part in (admission, packets, entry, redirect):
             m.d.comb += part.row.eq(row.row)
         for part in (admission, packets, entry):
             m.d.comb += part.cfg.eq(self.cfg.row)
-        for part in (admission, entry, recovery):
+        for part in (admission, entry, redirect):
             m.d.comb += [part.qp.eq(row.qp), part.wqe.eq(packets.held)]
         # A cycle behind ``advance``.
         m.d.sync += [
@@ -155,12 +155,12 @@ class Requester(wiring.Component):
     def _turns(self, m: Module) -> None:
         """Who works: the machine that has the turn gives it to the next, until one ends it."""
         parts, refused = m.submodules, m.submodules.checks.refused
-        row, packets, recovery = parts.row, parts.packets, parts.recovery
+        row, packets, redirect = parts.row, parts.packets, parts.redirect
         takes = Signal()  # the WQE that waits
         # It waited while a QP went back, and comes before the next one that does: however often a
         # peer makes its QP go back, others go on, and no generation comes again.
         passed = Signal()
-        own = packets.again | recovery.read | recovery.resume  # rows of the QP at work
+        own = packets.again | redirect.read | redirect.resume  # rows of the QP at work
         # Nothing else comes first.
         first = (~self.restart.valid | passed) & ~refused.valid & ~self.started.valid
         with m.If(takes):
@@ -169,14 +169,14 @@ class Requester(wiring.Component):
             self.wqe.ready.eq(takes),
             packets.wqe.eq(self.wqe.payload),
             packets.take.eq(takes),
-            parts.admission.start.eq(takes | recovery.resume),
+            parts.admission.start.eq(takes | redirect.resume),
             row.read.eq(takes | own),
-            self.turned.eq(takes | packets.again | recovery.resume),
-            recovery.may_resume.eq(~self.started.valid),
+            self.turned.eq(takes | packets.again | redirect.resume),
+            redirect.may_resume.eq(~self.started.valid),
             packets.start.eq(parts.admission.go),
-            recovery.start.eq(parts.admission.end | packets.end),
+            redirect.start.eq(parts.admission.end | packets.end),
             # Admission decides late in the cycle, so the choice goes by the other one.
-            recovery.way.eq(Mux(packets.end, packets.way, parts.admission.way)),
+            redirect.way.eq(Mux(packets.end, packets.way, parts.admission.way)),
         ]
         with m.FSM(name="turn") as turn:
             # Who asks for rows is known late; that it is nobody but the QP at work is not.
@@ -187,22 +187,22 @@ class Requester(wiring.Component):
                 m.d.comb += self.turned.eq(1)
                 with m.If(refused.valid):
                     m.d.comb += [row.read.eq(1), row.index.eq(refused.payload.qp)]
-                    m.d.comb += [recovery.start.eq(1), recovery.way.eq(Recovery.REFUSED)]
+                    m.d.comb += [redirect.start.eq(1), redirect.way.eq(Redirect.REFUSED)]
                     m.next = "BUSY"
                 with m.Elif(self.restart.valid & ~(self.wqe.valid & passed)):
                     m.d.sync += passed.eq(self.wqe.valid)
                     m.d.comb += [row.read.eq(1), row.index.eq(self.restart.payload)]
-                    m.d.comb += [recovery.start.eq(1), recovery.way.eq(Recovery.RESTART)]
+                    m.d.comb += [redirect.start.eq(1), redirect.way.eq(Redirect.RESTART)]
                     m.next = "BUSY"
                 with m.Elif(self.wqe.valid & first):
                     m.d.comb += takes.eq(1)
                     m.next = "BUSY"
-            # BUSY: one of the three machines is at work. Ends when recovery is done, or with the
+            # BUSY: one of the three machines is at work. Ends when redirect is done, or with the
             # last packet of a WQE, unless the next WQE is taken with it.
             with m.State("BUSY"):
                 with m.If(packets.done & self.wqe.valid & first):
                     m.d.comb += takes.eq(1)
-                with m.Elif(packets.done | recovery.done):
+                with m.Elif(packets.done | redirect.done):
                     m.next = "IDLE"
 
     def _decisions(self, m: Module) -> None:
@@ -234,9 +234,9 @@ class Requester(wiring.Component):
                 (self.wqe.valid & (self.wqe.payload.qp != row.qp))
                 | (self.restart.valid & (self.restart.payload != row.qp))
             ),
-            parts.recovery.status.eq(admission.status),
-            parts.recovery.wakes.eq(self.ack.row.wakes),
-            parts.recovery.entering.eq(entry.busy),
+            parts.redirect.status.eq(admission.status),
+            parts.redirect.wakes.eq(self.ack.row.wakes),
+            parts.redirect.entering.eq(entry.busy),
         ]
 
     def _origin(self, m: Module) -> None:
@@ -255,40 +255,40 @@ class Requester(wiring.Component):
             pauses.eq(ack.waiting),
         ]
         refused = parts.checks.refused.payload
-        m.d.sync += parts.recovery.at_hand.eq(origin.position == parts.packets.held.position)
+        m.d.sync += parts.redirect.at_hand.eq(origin.position == parts.packets.held.position)
         m.d.comb += [
-            parts.recovery.ended.eq((refused.position - origin.position)[15]),
+            parts.redirect.ended.eq((refused.position - origin.position)[15]),
             parts.admission.oldest.eq(origin.position),
             # A QP that has stopped waits for nobody: no wake follows its last flush.
-            parts.recovery.waiting.eq(pauses & ~parts.admission.stopped),
+            parts.redirect.waiting.eq(pauses & ~parts.admission.stopped),
         ]
 
     def _changes(self, m: Module) -> None:
         """What they change in the row and in the outstanding table."""
         parts = m.submodules
         row, entry, admission, packets = parts.row, parts.entry, parts.admission, parts.packets
-        recovery, operation = parts.recovery, packets.held.wqe.operation
+        redirect, operation = parts.redirect, packets.held.wqe.operation
         m.d.comb += [
-            row.load.eq(admission.load | recovery.load),
-            row.move.eq(recovery.move),
+            row.load.eq(admission.load | redirect.load),
+            row.move.eq(redirect.move),
             row.begin.eq(admission.enter),
             row.data.eq(operation.data & ~admission.fails),
             row.numbered.eq(entry.numbered),
             row.number.eq(self.appended.payload),
             row.advance.eq(packets.advance),
             row.step.eq(packets.step),
-            row.skip.eq(recovery.skip),
-            row.fail.eq(recovery.error),
-            row.save.eq(recovery.save),
-            row.rewinds.eq(recovery.rewinds),
+            row.skip.eq(redirect.skip),
+            row.fail.eq(redirect.error),
+            row.save.eq(redirect.save),
+            row.rewinds.eq(redirect.rewinds),
             self.advance.eq(self.restart.valid & self.restart.ready),
             entry.start.eq(admission.enter),
             entry.unsent.eq(admission.fails | admission.execute),
             entry.status.eq(admission.status),
             entry.single.eq(packets.single),
             entry.psns.eq(packets.psns),
-            entry.handed.eq(packets.handed | recovery.done),
-            self.moves.eq(recovery.moves),
+            entry.handed.eq(packets.handed | redirect.done),
+            self.moves.eq(redirect.moves),
         ]
 
     def _keys(self, m: Module) -> None:
@@ -314,7 +314,7 @@ class Requester(wiring.Component):
         row, entry, packets, checks = parts.row, parts.entry, parts.packets, parts.checks
         silent = unanswered(self._config, self.cfg.row.type)
         m.d.comb += [
-            checks.i.valid.eq(packets.handed | parts.recovery.release),
+            checks.i.valid.eq(packets.handed | parts.redirect.release),
             handed.job.eq(packets.handed),
             handed.begins.eq(entry.entered),
             handed.release.eq(packets.last | ~packets.handed),
@@ -327,7 +327,7 @@ class Requester(wiring.Component):
             handed.position.eq(packets.held.position),
             handed.number.eq(row.row.entry),
             handed.line.eq(packets.held.line),
-            parts.recovery.released.eq(checks.i.ready),
+            parts.redirect.released.eq(checks.i.ready),
             checks.large.eq(packets.large),
             checks.begun.eq(entry.begun),
             checks.number.eq(self.appended.payload),

@@ -4,7 +4,7 @@ import pytest
 from amaranth.hdl import Value
 
 from hdl.abi.enums import WcStatus
-from hdl.transport.request_recovery import Recovery, RequestRecovery
+from hdl.transport.request_redirect import Redirect, RequestRedirect
 from tests.simulate import simulate
 
 #: Pulses to the row, as a bench notes them.
@@ -13,7 +13,7 @@ QP, OTHER = 5, 9
 
 
 def run(scenario) -> None:
-    dut = RequestRecovery()
+    dut = RequestRedirect()
 
     async def testbench(ctx):
         ctx.set(dut.qp, QP)
@@ -34,7 +34,7 @@ async def cycle(ctx, dut) -> set[str]:
     return seen
 
 
-async def start(ctx, dut, way: Recovery) -> None:
+async def start(ctx, dut, way: Redirect) -> None:
     ctx.set(dut.start, 1)
     ctx.set(Value.cast(dut.way), way.value)
     assert await cycle(ctx, dut) == set()
@@ -44,10 +44,10 @@ async def start(ctx, dut, way: Recovery) -> None:
 @pytest.mark.parametrize(
     ("way", "error", "fails"),
     [
-        (Recovery.REPORTED, True, False),
-        (Recovery.FAILED, True, True),
-        (Recovery.STOPPED, True, True),
-        (Recovery.EXECUTED, False, False),
+        (Redirect.REPORTED, True, False),
+        (Redirect.FAILED, True, True),
+        (Redirect.STOPPED, True, True),
+        (Redirect.EXECUTED, False, False),
     ],
 )
 def test_a_wqe_is_left_behind(way, error, fails):
@@ -60,7 +60,7 @@ def test_a_wqe_is_left_behind(way, error, fails):
         for _ in range(6):
             seen |= await cycle(ctx, dut)
             if ctx.get(dut.fail.valid):
-                status = WcStatus.WR_FLUSH_ERR if way == Recovery.STOPPED else WcStatus.LOC_LEN_ERR
+                status = WcStatus.WR_FLUSH_ERR if way == Redirect.STOPPED else WcStatus.LOC_LEN_ERR
                 fail = ctx.get(dut.fail.payload)
                 assert (fail.qp, fail.position, fail.status) == (QP, 20, status)
                 ctx.set(dut.fail.ready, 1)
@@ -78,7 +78,7 @@ def test_a_refused_packet_fails_its_wqe_once(entering):
         ctx.set(dut.refused.valid, 1)
         ctx.set(dut.entering, entering > 0)
         ctx.set(dut.fail.ready, 1)
-        await start(ctx, dut, Recovery.REFUSED)
+        await start(ctx, dut, Redirect.REFUSED)
         failed, saved = [], 0
         for now in range(24):
             ctx.set(dut.entering, now < entering)

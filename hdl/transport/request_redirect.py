@@ -13,10 +13,10 @@ from hdl.ports.rows import GENERATION, QpTx
 
 from .outstanding_types import Fail
 
-__all__ = ["Recovery", "RequestRecovery"]
+__all__ = ["Redirect", "RequestRedirect"]
 
 
-class Recovery(enum.Enum, shape=4):
+class Redirect(enum.Enum, shape=4):
     """Why the requester leaves the straight way, and how it comes back."""
 
     RESTART = 0  # the QP sends again from another place: its row moves, the scheduler rewinds
@@ -33,14 +33,14 @@ class Recovery(enum.Enum, shape=4):
 
 
 #: Those that stop the QP at the WQE at hand.
-FAILING = (Recovery.REPORTED, Recovery.FAILED, Recovery.STOPPED)
+FAILING = (Redirect.REPORTED, Redirect.FAILED, Redirect.STOPPED)
 #: Those that leave the WQE at hand behind.
-LEAVING = (*FAILING, Recovery.EXECUTED)
+LEAVING = (*FAILING, Redirect.EXECUTED)
 #: First states that are not called like their way.
-ENTRIES = dict.fromkeys(LEAVING, "LEAVE") | {Recovery.DROP: "RELEASE"}
+ENTRIES = dict.fromkeys(LEAVING, "LEAVE") | {Redirect.DROP: "RELEASE"}
 
 
-class RequestRecovery(wiring.Component):
+class RequestRedirect(wiring.Component):
     """Fails, gives back and restarts WQEs: everything that needs a rewind or an entry's failure.
 
     Spec: IBTA vol 1, 9.7.4.1.2 (requests behind a missing one), 9.9.2 (errors of the requester),
@@ -74,7 +74,7 @@ class RequestRecovery(wiring.Component):
         super().__init__(
             {
                 "start": In(1),
-                "way": In(Recovery),
+                "way": In(Redirect),
                 "qp": In(QpNumber),
                 "wqe": In(SendFetched),
                 "row": In(QpTx),
@@ -126,18 +126,18 @@ class RequestRecovery(wiring.Component):
         moved_on = (self.row.generation + 1)[:GENERATION]
         with m.If(refusing):
             m.d.comb += fail.payload.eq(refused.payload)
-        way, entry = Value.cast(self.way), {one: one.name for one in Recovery} | ENTRIES
+        way, entry = Value.cast(self.way), {one: one.name for one in Redirect} | ENTRIES
         breaks = Signal()  # the way stops the QP; a cycle later, as it is known late
-        with m.FSM(name="recover") as recover:
-            m.d.comb += self.moves.eq(~recover.ongoing("IDLE"))
-            require(m, platform, ~(self.start & self.moves), "recovery has one way at a time")
+        with m.FSM(name="redirect") as redirect:
+            m.d.comb += self.moves.eq(~redirect.ongoing("IDLE"))
+            require(m, platform, ~(self.start & self.moves), "a redirect has one way at a time")
             # IDLE: nothing is wrong; ``start`` ends it.
             with m.State("IDLE"):
                 m.d.sync += [
                     breaks.eq(way.matches(*FAILING)),
-                    marks.eq(way.matches(Recovery.FAILED, Recovery.STOPPED)),
-                    stopped.eq(way == Recovery.STOPPED),
-                    refusing.eq(self.start & (way == Recovery.REFUSED)),
+                    marks.eq(way.matches(Redirect.FAILED, Redirect.STOPPED)),
+                    stopped.eq(way == Redirect.STOPPED),
+                    refusing.eq(self.start & (way == Redirect.REFUSED)),
                 ]
                 with m.If(self.start), m.Switch(self.way):
                     for one, state in entry.items():
