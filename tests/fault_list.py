@@ -1193,7 +1193,7 @@ FAULTS = (
     Fault(
         name="retries-not-counted",
         what="a QP goes back without end for the same packet",
-        force=Force("hdl.transport.completer:Completer", "decision.retries", stuck(0)),
+        force=Force("hdl.transport.completer:Completer", "decision.verdict.retries", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
@@ -1201,7 +1201,7 @@ FAULTS = (
         what="a QP goes back once more often than its retry_cnt says",
         force=Force(
             "hdl.transport.completer:Completer",
-            "decision.retries",
+            "decision.verdict.retries",
             of(lambda true, see: Mux((true == 1) & ~see("s.ack.recovering"), 0, true)),
         ),
         tests=RECEIVE,
@@ -1210,7 +1210,7 @@ FAULTS = (
     Fault(
         name="rnr-timer-ignored",
         what="a QP whose peer has no receive WQE goes back at once",
-        force=Force("hdl.transport.completer:Completer", "decision.pause", stuck(0)),
+        force=Force("hdl.transport.completer:Completer", "decision.verdict.pause", stuck(0)),
         tests=RECEIVE,
         campaign="mixed",
     ),

@@ -25,18 +25,18 @@ from .completer_ahead import Coming, OldestAhead
 from .completer_check import entry_facts, response_facts
 from .completer_outcome import (
     CompleterState,
-    Decision,
-    decide_packet,
-    decide_poke,
+    decide,
     drive_effects,
     drive_job,
     is_data,
 )
-from .completer_row import Due, finish, go_back, progress
+from .completer_row import Due, at_hand, finish
 from .completer_sink import SinkAsk
+from .go_back_n import GO_BACK_N
 from .outstanding_types import Look, Pop
 from .qp_timers import TimerSet
-from .receive_types import CompleterWork, Events, Part, Pending
+from .receive_types import FINISH_AND_FLUSH, CompleterWork, Events, Part, Pending
+from .recovery import Recovery
 from .segment import message_offset
 
 __all__ = ["Completer"]
@@ -74,8 +74,8 @@ class Completer(wiring.Component):
     ``decided``, see ``Commit``. Reset: idle.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
+    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
+        self._config, self._recovery = config, recovery
         super().__init__(
             {
                 "i": In(stream.Signature(CompleterWork)),
@@ -114,7 +114,7 @@ class Completer(wiring.Component):
         left = Signal(6)  # ``pending`` and what follows it, if not taken in this cycle
         response_now = response_facts(m, self.i.payload)
         entry_now = entry_facts(m, s.work, s.oldest, s.ack)
-        decision = self._decision(m, s)
+        decision = decide(m, self._config, self._recovery, s, at_hand(s, due))
 
         with m.FSM(name="completer") as fsm:
             self._take(m, s, due, ahead, follows, response_now, packet)
@@ -188,15 +188,6 @@ class Completer(wiring.Component):
         self._outputs(m, s)
         return m
 
-    def _decision(self, m: Module, s: CompleterState) -> Signal:
-        """What DECIDE does."""
-        poke, packet = Signal(Decision, name="of_poke"), Signal(Decision, name="of_packet")
-        decide_poke(m, self._config, poke, s)
-        decide_packet(m, packet, s)
-        decision = Signal(Decision)
-        m.d.comb += decision.eq(Mux(s.work.finish, poke, packet))
-        return decision
-
     def _take(self, m, s, due, ahead, follows, response_now, packet):
         """The work arrives, and with it the oldest WQE of its QP."""
         taken = self.i.payload
@@ -245,26 +236,31 @@ class Completer(wiring.Component):
 
     def _act(self, m, s, due, decision, events, sink):
         """The decision about the oldest WQE becomes true."""
-        # DECIDE: does what ``completer_outcome`` says; ends by itself.
+        at, complete, verdict = at_hand(s, due), s.oldest.entry.complete, decision.verdict
+        ends = decision.finish | (decision.fails & complete)
+        # DECIDE: does what ``completer_outcome`` and the policy say; ends by itself.
         with m.State("DECIDE"):
             m.d.comb += [events.eq(decision.events), sink.unwanted.eq(~decision.place)]
             m.d.sync += [
                 s.offset.eq(message_offset(m, s.work.cfg.path_mtu, s.facts.packets)),
-                s.finish.eq(decision.finish),
+                s.finish.eq(ends),
                 s.status.eq(decision.status),
                 s.more.eq(decision.more),
-                s.changed.eq(decision.moved | decision.stops | decision.again),
+                s.changed.eq(decision.acknowledged.new | decision.fails | verdict.again),
                 s.poke.eq(decision.poke),
             ]
-            with m.If(decision.moved):
-                m.d.sync += s.ack.psn.eq(decision.psn)
-                progress(m, s, due)
-            with m.If(decision.stops):
+            with m.If(decision.acknowledged.new):
+                m.d.sync += s.ack.psn.eq(decision.acknowledged.psn)
+                self._recovery.progress(m, at)
+            # The requester still sends the WQE: a poke finishes it when it is complete.
+            with m.If(decision.fails & ~complete):
                 m.d.sync += [s.ack.error.eq(1), s.ack.status.eq(decision.status)]
-            with m.If(decision.again):
-                go_back(m, s, due, decision)
+                m.d.sync += s.poke.eq(FINISH_AND_FLUSH)
+            with m.If(verdict.again):
+                m.d.sync += due.restart.eq(1)
+                self._recovery.send_again(m, verdict, at)
             m.next = "END"
-            with m.If(decision.finish):
+            with m.If(ends):
                 m.next = "JOB"
             with m.Elif(decision.place):
                 m.next = "PLACE"
@@ -283,7 +279,8 @@ class Completer(wiring.Component):
             owes_last = said.last & facts.at_last & ends
             owes_more = ~said.last & ~facts.at_last & said.full
             m.d.sync += [s.job_pending.eq(0), s.kind.eq(self._discard(s))]
-            in_order = (said.first != s.ack.read_begun) | (s.ack.read_begun & s.ack.resent)
+            begun, again = s.ack.read_begun, self._recovery.asked_again(s.ack)
+            in_order = (said.first != begun) | (begun & again)
             with m.If(~in_order | facts.other_kind | ~(owes_last | owes_more)):
                 m.d.comb += [events.bad_response.eq(1), sink.unwanted.eq(1)]
                 m.d.sync += [s.finish.eq(1), s.status.eq(WcStatus.BAD_RESP_ERR)]
@@ -344,7 +341,7 @@ class Completer(wiring.Component):
             with m.If(self.job.valid & self.job.ready):
                 m.d.sync += [due.pending.eq(1), jobless.eq(0)]
                 with m.If(s.finish):
-                    finish(m, s, due)
+                    finish(m, s, due, self._recovery)
                     with m.If(~is_data(s)):
                         m.d.sync += s.job_pending.eq(0)
                 with m.Elif(s.placed):
@@ -353,7 +350,7 @@ class Completer(wiring.Component):
                         s.ack.read_begun.eq(1),
                         s.changed.eq(1),
                     ]
-                    progress(m, s, due)
+                    self._recovery.progress(m, at_hand(s, due))
                 m.next = "HAND-OVER"
         # HAND-OVER: writes the row and hands over what is due; ends when all of it is taken. The
         # pop shows the next WQE if there is one to look at.

@@ -3,7 +3,7 @@
 The completer's registers, the decision, and the job and the effects that follow from it.
 """
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 
 from hdl.abi.enums import WcStatus
@@ -15,21 +15,19 @@ from hdl.ports.rows import QpAck
 from .completer_check import EntryFacts, Response, ResponseFacts
 from .outstanding_types import Pop
 from .qp_timers import TimerSet
-from .receive_types import FINISH_AND_FLUSH, CompleterWork, Events, ReceiveFlags
+from .receive_types import CompleterWork, Events, ReceiveFlags
+from .recovery import Acknowledged, AtHand, Cause, Loss, Recovery, Verdict
 
 __all__ = [
     "CompleterState",
     "Decision",
-    "decide_packet",
-    "decide_poke",
+    "decide",
     "drive_effects",
     "drive_job",
     "is_data",
 ]
 
 
-#: A QP with this ``rnr_retry`` waits for its peer as often as the peer asks.
-RNR_FOREVER = 7
 #: WQEs that nothing answers which one poke finishes, at most: others come in between.
 MOST_SENT = 7
 
@@ -56,7 +54,7 @@ class CompleterState(data.Struct):
     fetched: RecvFetched  # the sink
     poke: 4  # ReceiveFlags to ask for
     pop: Pop
-    timer: TimerSet  # what the QP waits for next
+    timer: TimerSet  # what becomes of the QP's timer
 
 
 class Decision(data.Struct):
@@ -66,15 +64,11 @@ class Decision(data.Struct):
     status: 8  # with this status;
     more: 1  # the packet reaches beyond it: the next one has to be looked at
     place: 1  # the packet is the expected READ response of the WQE
-    moved: 1  # packets before ``psn`` are acknowledged
-    psn: 24
-    stops: 1  # the QP stops; ``status`` is that of the WQE, which the requester still sends
+    fails: 1  # it ends in error with ``status``, as soon as it is complete
+    acknowledged: Acknowledged
+    loss: Loss
+    verdict: Verdict  # what the recovery policy makes of the loss
     poke: 4  # ReceiveFlags to ask for
-    again: 1  # the QP goes back to the oldest unacknowledged packet,
-    pause: 1  # when the time is over that the peer asks for;
-    resume: 1  # that time is over
-    retries: 3  # then ...
-    rnr_retries: 3
     events: Events
 
 
@@ -83,7 +77,32 @@ def is_data(s: CompleterState):
     return ~s.work.finish & (s.said.response == Response.DATA)
 
 
-def decide_poke(m: Module, config: NicConfig, decision: Decision, s: CompleterState) -> None:
+def decide(
+    m: Module, config: NicConfig, recovery: Recovery, s: CompleterState, at: AtHand
+) -> Signal:
+    """Return the ``Decision`` on the packet or poke in hand."""
+    poke, packet = Signal(Decision, name="of_poke"), Signal(Decision, name="of_packet")
+    _decide_poke(m, config, recovery, poke, s)
+    _decide_packet(m, packet, s)
+    found, decision = Signal(Decision, name="found"), Signal(Decision)
+    m.d.comb += found.eq(Mux(s.work.finish, poke, packet))
+    cause, verdict = found.loss.cause, recovery.judge(m, found.loss, found.acknowledged, at)
+    m.d.comb += [
+        decision.eq(found),
+        decision.verdict.eq(verdict),
+        # Counted only when the policy takes notice: once for each gap.
+        decision.events.implied_nak_seq_err.eq(verdict.heeded & (cause == Cause.IMPLIED)),
+        decision.events.req_rnr_retries_exceeded.eq(verdict.gives_up & (cause == Cause.RNR)),
+        decision.events.req_transport_retries_exceeded.eq(verdict.gives_up & (cause != Cause.RNR)),
+    ]
+    with m.If(verdict.gives_up):
+        m.d.comb += [decision.fails.eq(1), decision.status.eq(verdict.status)]
+    return decision
+
+
+def _decide_poke(
+    m: Module, config: NicConfig, recovery: Recovery, decision: Decision, s: CompleterState
+) -> None:
     """A poke finishes the oldest WQE if that needs no packet: it failed, its QP is in error, or it
     has been sent and nothing will answer. Or it says that the QP's timer has run out.
 
@@ -95,13 +114,12 @@ def decide_poke(m: Module, config: NicConfig, decision: Decision, s: CompleterSt
     with m.If(work.timeout):
         with m.If(work.in_error | (ack.status != 0)):
             pass  # what is outstanding is flushed
-        with m.Elif(ack.waiting):
-            m.d.comb += [decision.resume.eq(1), decision.rnr_retries.eq(ack.rnr_retries)]
-            _go_back(m, decision, ack.retries)
+        with m.Elif(recovery.pauses(ack)):
+            _lose(m, decision, Cause.PAUSE_OVER)
         # Else all that has left is answered: the timer starts when the next packet leaves.
         with m.Elif(oldest.valid & (entry.status == 0) & ~acknowledged & facts.awaited):
             m.d.comb += decision.events.local_ack_timeout_err.eq(1)
-            _retry(m, decision, s, ack.retries, ack.rnr_retries)
+            _lose(m, decision, Cause.TIMEOUT)
     with m.Elif(oldest.valid & entry.complete):
         m.d.comb += decision.finish.eq(1)
         with m.If(ack.status != 0):
@@ -121,18 +139,12 @@ def decide_poke(m: Module, config: NicConfig, decision: Decision, s: CompleterSt
             m.d.comb += decision.finish.eq(0)
 
 
-def decide_packet(m: Module, decision: Decision, s: CompleterState) -> None:
+def _decide_packet(m: Module, decision: Decision, s: CompleterState) -> None:
     """The table of docs/receive.md (IBTA vol 1, 9.7.5.2, 9.7.6)."""
-    ack, oldest, said, facts = s.ack, s.oldest, s.said, s.facts
+    oldest, said, facts = s.oldest, s.said, s.facts
     entry, events = oldest.entry, decision.events
     is_ack, data_now = said.response == Response.ACK, said.response == Response.DATA
     reached = facts.past | (facts.at_last & is_ack)  # everything of the WQE is acknowledged
-
-    def lost():
-        """READ responses are missing: they are asked for again, once for each gap."""
-        with m.If(~ack.recovering & ~ack.waiting):
-            m.d.comb += events.implied_nak_seq_err.eq(1)
-            _retry(m, decision, s, ack.retries, ack.rnr_retries)
 
     with m.If(said.response == Response.INVALID):
         m.d.comb += events.unexpected_response.eq(1)
@@ -154,76 +166,48 @@ def decide_packet(m: Module, decision: Decision, s: CompleterState) -> None:
         ]
     with m.Elif(facts.past | (data_now & ~(entry.data & entry.complete))):
         with m.If(entry.data & entry.complete):
-            lost()
+            _lose(m, decision, Cause.IMPLIED)  # READ responses are missing
         with m.Else():
             m.d.comb += events.unexpected_response.eq(1)
     with m.Elif(data_now & facts.expected):
         m.d.comb += decision.place.eq(1)
     with m.Elif(data_now | (is_ack & entry.data)):
-        lost()
+        _lose(m, decision, Cause.IMPLIED)
     with m.Elif(is_ack):
-        m.d.comb += [decision.moved.eq(1), decision.psn.eq(said.next_psn)]
+        _acknowledge(m, decision, said.next_psn)
     with m.Else():
         _decide_nak(m, decision, s)
 
 
 def _decide_nak(m, decision, s):
     """A NAK for a packet of the oldest WQE; all before it is acknowledged."""
-    work, ack, oldest, said = s.work, s.ack, s.oldest, s.said
-    header, events, data_due = work.header, decision.events, oldest.entry.data
-    fatal = said.response == Response.FATAL
-    rnr = said.response == Response.RNR
-    moves = ~data_due & ~s.facts.expected  # packets before this one are acknowledged
-    # A second NAK for the packet that the QP has gone back to is older than that.
-    news = moves | (~ack.recovering & ~ack.waiting)
-    with m.If(moves):
-        m.d.comb += [decision.moved.eq(1), decision.psn.eq(header.psn)]
+    said, events = s.said, decision.events
+    fatal, rnr = said.response == Response.FATAL, said.response == Response.RNR
+    with m.If(~s.oldest.entry.data & ~s.facts.expected):
+        _acknowledge(m, decision, s.work.header.psn)
     with m.If(said.response == Response.SEQUENCE):
         m.d.comb += events.packet_seq_err.eq(1)
-        with m.If(news):
-            _retry(m, decision, s, Mux(moves, 0, ack.retries), Mux(moves, 0, ack.rnr_retries))
-    with m.If(rnr & (moves | ~ack.waiting)):
-        used = Mux(moves, 0, ack.rnr_retries)
-        with m.If((work.cfg.rnr_retry != RNR_FOREVER) & (used == work.cfg.rnr_retry)):
-            m.d.comb += events.req_rnr_retries_exceeded.eq(1)
-            _fail(m, decision, s, WcStatus.RNR_RETRY_EXC_ERR)
-        with m.Else():
-            _go_back(m, decision, Mux(moves, 0, ack.retries))
-            m.d.comb += [decision.pause.eq(1), decision.rnr_retries.eq(used + (used != 7))]
+        _lose(m, decision, Cause.NAK)
+    with m.If(rnr):
+        _lose(m, decision, Cause.RNR)
     m.d.comb += [
         events.rnr_nak.eq(rnr),
         events.req_remote_invalid_request.eq(fatal & (said.status == WcStatus.REM_INV_REQ_ERR)),
         events.req_remote_access_errors.eq(fatal & (said.status == WcStatus.REM_ACCESS_ERR)),
         events.req_remote_operational_errors.eq(fatal & (said.status == WcStatus.REM_OP_ERR)),
+        decision.fails.eq(fatal),
+        decision.status.eq(said.status),
     ]
-    with m.If(fatal):
-        _fail(m, decision, s, said.status)
 
 
-def _fail(m, decision, s, status):
-    """The oldest WQE ends in error."""
-    m.d.comb += decision.status.eq(status)
-    with m.If(s.oldest.entry.complete):
-        m.d.comb += decision.finish.eq(1)
-    with m.Else():
-        # It finishes with a FINISH poke once it is complete.
-        m.d.comb += [decision.stops.eq(1), decision.poke.eq(FINISH_AND_FLUSH)]
+def _acknowledge(m, decision, psn):
+    """All packets before ``psn`` are acknowledged."""
+    m.d.comb += [decision.acknowledged.new.eq(1), decision.acknowledged.psn.eq(psn)]
 
 
-def _go_back(m, decision, retries):
-    """The QP goes back to its oldest unacknowledged packet."""
-    m.d.comb += [decision.again.eq(1), decision.retries.eq(retries)]
-
-
-def _retry(m, decision, s, used, rnr_used):
-    """The QP goes back, unless it has done so ``used`` times for the same packet, and may not any
-    more: then its oldest WQE ends (IBTA vol 1, 9.9.2.1.1)."""
-    with m.If(used == s.work.cfg.retry_count):
-        m.d.comb += decision.events.req_transport_retries_exceeded.eq(1)
-        _fail(m, decision, s, WcStatus.RETRY_EXC_ERR)
-    with m.Else():
-        _go_back(m, decision, used + 1)
-        m.d.comb += decision.rnr_retries.eq(rnr_used)
+def _lose(m, decision, cause):
+    """Something may have to be sent again: the recovery policy judges that."""
+    m.d.comb += [decision.loss.found.eq(1), decision.loss.cause.eq(cause)]
 
 
 def drive_job(m: Module, s: CompleterState, job: ScatterJob) -> None:

@@ -1,14 +1,13 @@
-"""What the completer changes in a QP's row: a WQE ends, packets are acknowledged, it goes back."""
+"""What the completer changes in a QP's row when a WQE ends."""
 
-from amaranth.hdl import Mux
 from amaranth.lib import data
 
 from hdl.abi.enums import WcStatus
 
-from .qp_timers import TimerKind
 from .receive_types import FINISH_AND_FLUSH, ReceiveFlags
+from .recovery import AtHand
 
-__all__ = ["Due", "finish", "go_back", "progress"]
+__all__ = ["Due", "at_hand", "finish"]
 
 
 class Due(data.Struct):
@@ -24,59 +23,27 @@ class Due(data.Struct):
     timer: 1
 
 
-def forget(m, s):
-    """Something new has been acknowledged: the retries so far no longer count."""
-    m.d.sync += [s.ack.recovering.eq(0), s.ack.retries.eq(0), s.ack.rnr_retries.eq(0)]
+def at_hand(s, due) -> AtHand:
+    """What the recovery policy sees and changes of the QP."""
+    return AtHand(s.work.cfg, s.ack, s.work.header.syndrome[:5], s.timer, due.timer)
 
 
-def progress(m, s, due):
-    """A part of the oldest WQE has been acknowledged: the QP's patience begins anew."""
-    forget(m, s)
-    with m.If(~s.ack.waiting):
-        m.d.sync += [
-            s.timer.kind.eq(TimerKind.ANSWER),
-            s.timer.code.eq(s.work.cfg.timeout),
-            due.timer.eq(s.work.cfg.timeout != 0),  # 0: it waits for ever
-        ]
-
-
-def go_back(m, s, due, decision):
-    """The QP goes back, now or when its peer has got the time that it asked for."""
-    m.d.sync += [
-        due.restart.eq(1),
-        s.ack.recovering.eq(1),
-        s.ack.resent.eq(1),
-        s.ack.retries.eq(decision.retries),
-        s.ack.rnr_retries.eq(decision.rnr_retries),
-        s.ack.waiting.eq(decision.pause | (s.ack.waiting & ~decision.resume)),
-        # Until the packet leaves the card again (``Departures``).
-        s.timer.kind.eq(TimerKind.OFF),
-        due.timer.eq(decision.resume | ~s.ack.waiting),
-    ]
-    with m.If(decision.pause):
-        m.d.sync += [
-            s.timer.kind.eq(TimerKind.PAUSE),
-            s.timer.code.eq(s.work.header.syndrome[:5]),
-            due.timer.eq(1),
-        ]
-
-
-def finish(m, s, due):
+def finish(m, s, due, recovery):
     """The row behind the oldest WQE, and what must happen next. The outstanding table starts the
     timer anew, or stops it, when it takes the WQE away."""
-    forget(m, s)
+    at = at_hand(s, due)
+    recovery.ended(m, at)
     m.d.sync += [
         due.pop.eq(1),
         due.wake.eq(1),
         s.changed.eq(1),
         s.pop.qp.eq(s.work.qp),
-        s.pop.timeout.eq(Mux(s.ack.waiting, 0, s.work.cfg.timeout)),
+        s.pop.timeout.eq(recovery.time_of_next(at)),
         s.ack.position.eq(s.ack.position + 1),
         s.ack.start.eq(s.facts.next_psn),
         s.ack.wakes.eq(s.ack.wakes + 1),
         s.ack.reads.eq(s.ack.reads + s.oldest.entry.data),
         s.ack.read_begun.eq(0),
-        s.ack.resent.eq(0),
         s.ack.status.eq(0),
     ]
     with m.If(s.work.finish & ~s.more):

@@ -31,6 +31,7 @@ from hdl.ports.tables import TableRead, TableWrite
 from .commit import Commit
 from .completer import Completer
 from .dropper import Dropper
+from .go_back_n import GO_BACK_N
 from .intake import Intake
 from .outstanding_types import Look, Pop
 from .qp_timers import TimerRow, TimerSet
@@ -39,6 +40,7 @@ from .receive_types import (
     Counters,
     Part,
 )
+from .recovery import Recovery
 from .responder import Responder
 
 __all__ = ["Receive"]
@@ -81,8 +83,8 @@ class Receive(wiring.Component):
     and counted by cause. Reset: idle, counters 0.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
+    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
+        self._config, self._recovery = config, recovery
         super().__init__(
             {
                 "header": In(stream.Signature(RxHeader)),
@@ -134,7 +136,7 @@ class Receive(wiring.Component):
         m.submodules.intake = intake = Intake(config=self._config)
         m.submodules.dropper = dropper = Dropper()
         m.submodules.responder = responder = Responder(config=self._config)
-        m.submodules.completer = completer = Completer(config=self._config)
+        m.submodules.completer = completer = Completer(config=self._config, recovery=self._recovery)
         m.submodules.commit = commit = Commit(config=self._config)
         # What a job is made of is known late, and its taker begins to look it up at once.
         m.submodules.jobs = jobs = Register(shape=ScatterJob)

@@ -15,7 +15,9 @@ from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.wire.constants import mapped_gid
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
+from .go_back_n import GO_BACK_N
 from .prefetch_window import is_long
+from .recovery import Recovery
 from .request_redirect import Redirect
 from .segment import fit
 
@@ -124,8 +126,8 @@ class RequestAdmission(wiring.Component):
     Reset: idle.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
+    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
+        self._config, self._recovery = config, recovery
         super().__init__(
             {
                 "start": In(1),
@@ -287,7 +289,10 @@ class RequestAdmission(wiring.Component):
         m.d.sync += [
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
-            idle.eq(~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD) | ack.waiting),
+            idle.eq(
+                ~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD)
+                | self._recovery.pauses(ack)
+            ),
             most_reads.eq(cfg.max_rd_atomic),
             misfit.eq(((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES)) | too_long),
         ]

@@ -8,15 +8,9 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
-__all__ = ["Origin", "RequestRow", "Step"]
+from .recovery import Origin
 
-
-class Origin(data.Struct):
-    """Where a QP that goes back sends from: its oldest unacknowledged packet."""
-
-    position: 16
-    offset: 32
-    psn: 24
+__all__ = ["RequestRow", "Step"]
 
 
 class Step(data.Struct):

@@ -5,7 +5,6 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT
-from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.jobs import ERA_BITS, Destination, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
@@ -14,7 +13,9 @@ from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
+from .go_back_n import GO_BACK_N
 from .outstanding_types import Append, Fail, Finish
+from .recovery import Recovery
 from .request_admission import GidFacts, RequestAdmission
 from .request_checks import RequestChecks
 from .request_entry import RequestEntry
@@ -22,7 +23,6 @@ from .request_keys import RequestKeys
 from .request_packets import RequestPackets
 from .request_redirect import Redirect, RequestRedirect
 from .request_row import RequestRow
-from .segment import PSN_BLOCK, message_offset
 
 __all__ = ["Requester"]
 
@@ -58,8 +58,8 @@ class Requester(wiring.Component):
     Reset: idle.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
+    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
+        self._config, self._recovery = config, recovery
         super().__init__(
             {
                 "wqe": In(stream.Signature(SendFetched)),
@@ -99,11 +99,12 @@ class Requester(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        config, recovery = self._config, self._recovery
         m.submodules.row = row = RequestRow()
-        m.submodules.admission = admission = RequestAdmission(config=self._config)
-        m.submodules.packets = packets = RequestPackets(config=self._config)
-        m.submodules.entry = entry = RequestEntry(config=self._config)
-        m.submodules.checks = checks = RequestChecks(config=self._config)
+        m.submodules.admission = admission = RequestAdmission(config=config, recovery=recovery)
+        m.submodules.packets = packets = RequestPackets(config=config)
+        m.submodules.entry = entry = RequestEntry(config=config)
+        m.submodules.checks = checks = RequestChecks(config=config)
         m.submodules.redirect = redirect = RequestRedirect()
         for inner, outer in (
             (row.table, self.row),
@@ -240,25 +241,20 @@ class Requester(wiring.Component):
         ]
 
     def _origin(self, m: Module) -> None:
-        """Where a QP that goes back sends from, 4 cycles after its rows were asked for; and whether
-        the WQE of a refused packet has ended. Rows come late, so they are kept first."""
+        """Where a QP that goes back sends from, 4 cycles after its rows were asked for: the policy
+        says so. And whether the WQE of a refused packet has ended."""
         parts, ack, origin = m.submodules, self.ack.row, m.submodules.row.origin
-        start, sent = [Signal(24, reset_less=True) for _ in range(2)]
-        code, pauses = Signal(3, reset_less=True), Signal()
+        self._recovery.origin(m, ack, self.cfg.row.path_mtu, origin)
+        oldest, pauses = Signal(16), Signal()
+        refused, held = parts.checks.refused.payload, parts.packets.held
         m.d.sync += [
-            start.eq(ack.start),
-            sent.eq(wide_difference(m, origin.psn, start, block=PSN_BLOCK)[:24]),
-            code.eq(self.cfg.row.path_mtu),
-            origin.position.eq(ack.position),
-            origin.offset.eq(message_offset(m, code, sent)),
-            origin.psn.eq(ack.psn),
-            pauses.eq(ack.waiting),
+            oldest.eq(ack.position),
+            pauses.eq(self._recovery.pauses(ack)),
+            parts.redirect.at_hand.eq(origin.position == held.position),
         ]
-        refused = parts.checks.refused.payload
-        m.d.sync += parts.redirect.at_hand.eq(origin.position == parts.packets.held.position)
         m.d.comb += [
-            parts.redirect.ended.eq((refused.position - origin.position)[15]),
-            parts.admission.oldest.eq(origin.position),
+            parts.redirect.ended.eq((refused.position - oldest)[15]),
+            parts.admission.oldest.eq(oldest),
             # A QP that has stopped waits for nobody: no wake follows its last flush.
             parts.redirect.waiting.eq(pauses & ~parts.admission.stopped),
         ]

@@ -22,12 +22,14 @@ from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.tables import TableProgram
 
 from .departures import Departures
+from .go_back_n import GO_BACK_N
 from .outstanding import OutstandingTable
 from .qp_counters import QpCounters
 from .qp_timers import QpTimers
 from .receive import Receive
 from .receive_types import COUNTERS as RECEIVE_COUNTERS
 from .receive_types import ReceiveFlags
+from .recovery import Recovery
 from .replier import Replier
 from .request_admission import GidFacts
 from .request_eras import RequestEras
@@ -63,8 +65,8 @@ class Transport(wiring.Component):
     name. Who waits for whom: docs/architecture.md. Reset: see the parts.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
+    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
+        self._config, self._recovery = config, recovery
         counts = dict.fromkeys((*COUNTS, *RECEIVE_COUNTERS), COUNT)
         super().__init__(
             {
@@ -96,10 +98,10 @@ class Transport(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.scheduler = scheduler = Scheduler(config=config)
-        m.submodules.requester = requester = Requester(config=config)
+        m.submodules.requester = requester = Requester(config=config, recovery=self._recovery)
         m.submodules.outstanding = outstanding = OutstandingTable(config=config)
         m.submodules.replier = replier = Replier(config=config)
-        m.submodules.receive = receive = Receive(config=config)
+        m.submodules.receive = receive = Receive(config=config, recovery=self._recovery)
         m.submodules.qp_counters = counters = QpCounters(config=config)
         m.submodules.pokes = pokes = ActivationList(qps=config.qps, sets=len(POKES), held=True)
         m.submodules.timers = timers = QpTimers(config=config)

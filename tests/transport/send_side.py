@@ -13,8 +13,10 @@ from hdl.config import NicConfig
 from hdl.context.table import Table
 from hdl.ports.jobs import Destination, FetchStatus, TxSource
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpRx, QpState, QpTx
+from hdl.transport.go_back_n import GO_BACK_N
 from hdl.transport.outstanding import OutstandingTable
 from hdl.transport.receive_types import ReceiveFlags
+from hdl.transport.recovery import Recovery
 from hdl.transport.request_eras import RequestEras
 from hdl.transport.requester import Requester
 from hdl.transport.scheduler import Scheduler
@@ -29,10 +31,10 @@ CONFIG = NicConfig(
 class SendSide(Elaboratable):
     """Scheduler, requester, outstanding table and the QP tables."""
 
-    def __init__(self, config: NicConfig = CONFIG):
+    def __init__(self, config: NicConfig = CONFIG, recovery: Recovery = GO_BACK_N):
         self.config = config
         self.scheduler = Scheduler(config=config)
-        self.requester = Requester(config=config)
+        self.requester = Requester(config=config, recovery=recovery)
         self.outstanding = OutstandingTable(config=config)
         self.eras = RequestEras(config=config)
         self.destinations = Ram(shape=Destination, depth=config.send_lines, forward=False)
@@ -341,14 +343,16 @@ class World:
 
 
 @cache
-def send_side(config: NicConfig) -> Prepared:
-    """The ``SendSide`` of all scenarios with this configuration."""
-    return Prepared(SendSide(config))
+def send_side(config: NicConfig, recovery: Recovery = GO_BACK_N) -> Prepared:
+    """The ``SendSide`` of all scenarios with this configuration and policy."""
+    return Prepared(SendSide(config, recovery))
 
 
-def run(scenario, deadline=40_000, config: NicConfig = CONFIG, world=World):
+def run(
+    scenario, deadline=40_000, config: NicConfig = CONFIG, world=World, recovery=GO_BACK_N
+) -> None:
     """Runs ``scenario(ctx, world)`` around a ``SendSide``."""
-    side = send_side(config)
+    side = send_side(config, recovery)
     world = world(side.component)
 
     async def bench(ctx):

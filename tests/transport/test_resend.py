@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from hdl.abi.enums import WcStatus, WrOpcode
+from hdl.transport.go_back_n import GO_BACK_N
 from tests.transport.send_side import CONFIG, run, wqe
 
 MTU = 256
@@ -282,7 +283,7 @@ class Peer:
             await self.world.pop(ctx, self.qp)
             self.position, self.reads, ended = self.position + 1, self.reads + one.read, 1
         if self.acknowledged != before:
-            self.places.append(self.acknowledged)
+            self.places.append(self.origin())
             self.quiet = 0
         await self._write(ctx, ended)
         if again:
@@ -303,9 +304,13 @@ class Peer:
 
     async def restart(self, ctx):
         self.quiet = 0
-        if self.acknowledged not in self.places:
-            self.places.append(self.acknowledged)
+        if self.origin() not in self.places:
+            self.places.append(self.origin())
         await self.world.restart(ctx, self.qp)
+
+    def origin(self):
+        """Where the QP sends from when it goes back."""
+        return self.acknowledged
 
     def _oldest(self):
         return self.wqes[self.position] if self.position < len(self.wqes) else None
@@ -340,13 +345,18 @@ def test_everything_is_sent_whatever_is_lost(name):
 
     Answers that come after their QP has gone back move it on past what it was going to send again,
     and the driver then uses those places of the ring again."""
-    load, rng = LOADS[name], random.Random(name)
+    play(name, LOADS[name])
+
+
+def play(name: str, load: Load, peer_class: type[Peer] = Peer, recovery=GO_BACK_N) -> None:
+    """Give three QPs a load, whose peers know where a QP goes back to, and see it end."""
+    rng = random.Random(name)
     wqes, bad = load.wqes, load.bad
 
     async def scenario(ctx, world):
         answers = deque()
         cycle = 0
-        peers = {qp: Peer(world, qp, rng, bad) for qp in (1, 2, 3)}
+        peers = {qp: peer_class(world, qp, rng, bad) for qp in (1, 2, 3)}
         for qp, peer in peers.items():
             await world.connect(ctx, qp, psn=FIRST)
             await peer._write(ctx, 0)
@@ -382,4 +392,4 @@ def test_everything_is_sent_whatever_is_lost(name):
     config = CONFIG
     if load.told:  # WQEs are fetched far ahead
         config = replace(CONFIG, queue_size=load.ring, send_lines=16, outstanding=32)
-    run(scenario, deadline=load.deadline, config=config)
+    run(scenario, deadline=load.deadline, config=config, recovery=recovery)
