@@ -7,6 +7,7 @@ from functools import cached_property
 __all__ = [
     "CQ_BITS",
     "QP_BITS",
+    "ACTIVATION_FLAGS",
     "SWITCHES",
     "TRACE_BYTES",
     "VERSION",
@@ -89,6 +90,8 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
 
 #: Bits of the card's number of a QP and of a CQ, on the largest card.
 QP_BITS, CQ_BITS = ((LIMITS[name][1] - 1).bit_length() for name in ("qps", "cqs"))
+#: Bits of the flags with which a QP is activated; ``hdl/ports/activations.py`` names them.
+ACTIVATION_FLAGS = 4
 
 
 @dataclass(frozen=True, kw_only=True)

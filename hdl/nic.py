@@ -18,12 +18,12 @@ from hdl.ingress.ingress import Ingress
 from hdl.mac.border import MacBorder
 from hdl.mac.latency import Latency
 from hdl.memory.memory import Memory
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.boxes import ENGINES
 from hdl.ports.host import HostPort
 from hdl.ports.latency import packet_key
 from hdl.ports.packet import packet_stream
 from hdl.queues.queues import Queues
-from hdl.transport.receive_types import ReceiveFlags
 from hdl.transport.transport import Transport
 
 __all__ = ["BOXES", "Nic"]

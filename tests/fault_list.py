@@ -902,7 +902,9 @@ FAULTS = (
         name="nak-for-each-refused",
         what="responses refused behind the first one bring NAKs of their own",
         force=Force(
-            "hdl.transport.reply_turns:ReplyTurns", "refused.payload.era", like("row.row.era")
+            "hdl.transport.reply_turns:ReplyTurns",
+            "refused.payload.generation",
+            like("row.row.generation"),
         ),
         tests=REPLY,
     ),
@@ -1291,9 +1293,9 @@ FAULTS = (
         tests=GATHER,
     ),
     Fault(
-        name="packets-of-every-era-dropped",
+        name="packets-of-every-generation-dropped",
         what="a QP that has gone back drops the packets of the others too",
-        force=Force("hdl.memory.gate:PacketGate", "era.index", stuck(1)),
+        force=Force("hdl.memory.gate:PacketGate", "generation.index", stuck(1)),
         tests=GATHER,
     ),
     Fault(
@@ -1345,7 +1347,7 @@ FAULTS = (
         tests=INGRESS,
     ),
     Fault(
-        name="no-new-era",
+        name="no-new-generation",
         what="what is handed over after a restart cannot be told from what was before",
         force=Force("hdl.transport.requester:Requester", "advance", stuck(0)),
         tests=RESEND,

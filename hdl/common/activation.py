@@ -5,7 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.config import QP_BITS
+from hdl.config import ACTIVATION_FLAGS, QP_BITS
+from hdl.ports.activations import SendFlags
 from hdl.ports.jobs import Activation
 
 from .contract import require
@@ -14,16 +15,15 @@ from .skid import Register
 
 __all__ = ["ActivationList", "activation_layout"]
 
-FLAGS = 4
 #: The flag that comes with data (lists with ``data_width``): the newest data replaces the older.
-FLAG_DATA = 1 << 3
+FLAG_DATA = SendFlags.NEXT.value
 
 
 def activation_layout(data_width: int):
     """Payload of a list's streams: ``Activation``, or that and ``data``."""
     if not data_width:
         return Activation
-    return data.StructLayout({"qp": QP_BITS, "flags": FLAGS, "data": data_width})
+    return data.StructLayout({"qp": QP_BITS, "flags": ACTIVATION_FLAGS, "data": data_width})
 
 
 class ActivationList(wiring.Component):
@@ -33,7 +33,7 @@ class ActivationList(wiring.Component):
     whatever the service side does. Service is round robin in the order of activation.
 
     Members: ``set0`` .. ``set<n-1>`` In, ``o`` Out (flags merged since the last time it was taken);
-    ``level``: QPs waiting; with ``data_width`` each set may carry data (flag bit 3 says that it
+    ``level``: QPs waiting; with ``data_width`` each set may carry data (``FLAG_DATA`` says that it
     does), and the newest data are kept; ``ready``: the RAM has been cleared after reset.
     Parameters: ``held``: each set waits for its turn in a register, so that no port's ``ready``
     depends on another's ``valid``.
@@ -51,7 +51,7 @@ class ActivationList(wiring.Component):
         self._qps, self._sets, self._held = qps, sets, held
         self._payload = activation_layout(data_width)
         # No field of 0 bits: Verilog has none, and prints it as two.
-        row = {"flags": FLAGS} | ({"data": data_width} if data_width else {})
+        row = {"flags": ACTIVATION_FLAGS} | ({"data": data_width} if data_width else {})
         self._row = data.StructLayout(row)
         payloads = stream.Signature(self._payload)
         members = {f"set{i}": In(payloads) for i in range(sets)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hdl.abi.virtio_rdma import EVENT, TYPE_FEATURES
-from hdl.config import CQ_BITS, QP_BITS, VERSION, NicConfig
+from hdl.config import ACTIVATION_FLAGS, CQ_BITS, QP_BITS, VERSION, NicConfig
 
 from .counter_names import (
     COUNTER_TEXTS,
@@ -288,7 +288,7 @@ def mailbox(config: NicConfig) -> Block:
 def command(config: NicConfig) -> Block:
     """Commands of the firmware to the rooms; `busy` says which are not taken or done yet."""
     qp = rw("qp", QP_BITS, "pair index")
-    flags = rw("flags", 4, "meaning as in Activation")
+    flags = rw("flags", ACTIVATION_FLAGS, "meaning as in Activation")
     busy = (
         "arm_cq",
         "activate_send",

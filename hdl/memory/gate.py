@@ -9,7 +9,7 @@ from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
 from hdl.ports.headers import TxHeader
-from hdl.ports.jobs import ERA_BITS
+from hdl.ports.jobs import PACKET_GENERATION
 from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
 
@@ -25,24 +25,22 @@ class PacketGate(wiring.Component):
     """Keeps checked packets until their payload can be fetched, and drops those that are stale.
 
     Spec: IBTA vol 1, 9.7.5.1 (retry). A QP that goes back sends everything from there on again.
-    What it had handed over before would only take the wire's time. So a request of an older era
-    than its QP's (``TxJob``) is dropped here: nothing of it is read, and no header goes out.
-    Inline packets are not dropped, as their bytes have been copied already.
+    What it had handed over before would only take the wire's time. So a request of an older
+    generation than its QP's (``TxJob``) is dropped here: nothing of it is read, and no header goes
+    out. Inline packets are not dropped, as their bytes have been copied already.
 
-    Members: ``i`` stream of CheckedPacket; ``era``: reads the era of a QP; ``o`` stream of
-    PayloadPacket: those with chunks or inline bytes, the dropped ones as not ``good``.
+    Members: ``i`` stream of CheckedPacket; ``generation``: reads the generation of a QP; ``o``
+    stream of PayloadPacket: those with chunks or inline bytes, the dropped ones as not ``good``.
     ``decided`` with ``good``: the verdict of the next packet, for HeaderGate. ``finished`` with
     ``epoch``, a cycle later: that packet reads nothing. ``stale``: requests dropped (``COUNT``
-    bits, wraps).
-    Latency: 3 cycles. Throughput: a packet in 2 cycles.
-    Errors: none. Reset: empty.
+    bits, wraps). Latency: 3 cycles. Throughput: a packet in 2 cycles. Errors: none. Reset: empty.
     """
 
     def __init__(self):
         super().__init__(
             {
                 "i": In(stream.Signature(CheckedPacket)),
-                "era": Out(TableRead(QpNumber, ERA_BITS)),
+                "generation": Out(TableRead(QpNumber, PACKET_GENERATION)),
                 "o": Out(stream.Signature(PayloadPacket)),
                 "decided": Out(1),
                 "good": Out(1),
@@ -56,13 +54,13 @@ class PacketGate(wiring.Component):
         m = Module()
         m.submodules.packets = packets = StreamFifo(shape=CheckedPacket, depth=PACKETS)
         connect(m, flipped(self.i), packets.i)
-        head, era = packets.o.payload, self.era
+        head, generation = packets.o.payload, self.generation
         fetched, looked, stale = (Signal() for _ in range(3))
         m.d.comb += [
-            # Read anew in each cycle in which the packet waits: the latest era decides.
-            era.index.eq(head.qp),
-            era.enable.eq(packets.o.valid),
-            stale.eq(head.request & ~head.inline & (era.row != head.era)),
+            # Read anew in each cycle in which the packet waits: the latest generation decides.
+            generation.index.eq(head.qp),
+            generation.enable.eq(packets.o.valid),
+            stale.eq(head.request & ~head.inline & (generation.row != head.generation)),
             fetched.eq(head.reads | head.inline),
             self.good.eq(head.good & ~stale),
             self.o.valid.eq(looked & fetched),

@@ -13,7 +13,7 @@ from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import ERA_BITS, TxChecked, TxJob, TxSource, WqeRead
+from hdl.ports.jobs import PACKET_GENERATION, TxChecked, TxJob, TxSource, WqeRead
 from hdl.ports.numbers import QpNumber
 from hdl.ports.packet import packet_stream
 from hdl.ports.tables import TableRead
@@ -29,7 +29,7 @@ __all__ = ["Gather"]
 #: Jobs that have not been answered.
 JOBS = 32
 #: What the gate wants to know of a job.
-CARRIED = ("request", "qp", "era", "function")
+CARRIED = ("request", "qp", "generation", "function")
 
 
 class _Taken(data.Struct):
@@ -40,7 +40,7 @@ class _Taken(data.Struct):
     copy: 1
     request: 1
     qp: QpNumber
-    era: ERA_BITS
+    generation: PACKET_GENERATION
     function: 8
     epoch: 1
 
@@ -48,26 +48,23 @@ class _Taken(data.Struct):
 class Gather(wiring.Component):
     """Checks each packet's payload, answers, passes its header to egress, fetches the payload.
 
-    Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key).
-    Members: ``job``, ``checked`` (one per job, in order); ``header`` and ``payload`` to egress, the
-    header once the job is found good, the payload in the order of the headers, no packet when
+    Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key). Members:
+    ``job``, ``checked`` (one per job, in order); ``header`` and ``payload`` to egress, the header
+    once the job is found good, the payload in the order of the headers, no packet when
     ``header.length`` is 0; ``slot``, ``slot_enable``, ``slot_data``: read port of SendFetch's lines
     (latency 1); ``read_client`` payload; ``table_client`` page lists; ``mr`` regions;
     ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): all host
     reads of jobs taken before are finished; counters (``COUNT`` bits, wrap) ``hits``, ``misses``,
-    ``key_errors``, ``read_errors`` (payload reads that failed), ``stale``; ``stale`` and ``era``:
-    see PacketGate.
-    Latency, with cached pages: ``checked`` 14 cycles after a job with one SGE, 12 with KEY, one
-    more per further page and per SGE passed over; INLINE 3 and one per 16 bytes; NONE 3. Payload
-    reads begin 3 cycles later.
-    Throughput: jobs as Checker takes them, INLINE one in a cycle per 16 bytes; one that
-    misses the cache of pages does not hold up the checks of those behind it. Payload, of earlier
-    jobs, streams meanwhile, a host beat per cycle: 4096 bytes at a page offset cost one beat more
-    than aligned ones.
-    Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the SGEs are shorter than the packet; KEY:
-    REM_ACCESS_ERR. Nothing is sent then. A payload read that fails: ``error`` on the packet.
-    INLINE packets begin at multiples of 16 bytes of the message.
-    Reset: empty; no host read may be in flight.
+    ``key_errors``, ``read_errors`` (payload reads that failed), ``stale``; ``stale`` and
+    ``generation``: see PacketGate. Latency, with cached pages: ``checked`` 14 cycles after a job
+    with one SGE, 12 with KEY, one more per further page and per SGE passed over; INLINE 3 and one
+    per 16 bytes; NONE 3. Payload reads begin 3 cycles later. Throughput: jobs as Checker takes
+    them, INLINE one in a cycle per 16 bytes; one that misses the cache of pages does not hold up
+    the checks of those behind it. Payload, of earlier jobs, streams meanwhile, a host beat per
+    cycle: 4096 bytes at a page offset cost one beat more than aligned ones. Errors: LINE:
+    LOC_PROT_ERR, or LOC_LEN_ERR when the SGEs are shorter than the packet; KEY: REM_ACCESS_ERR.
+    Nothing is sent then. A payload read that fails: ``error`` on the packet. INLINE packets begin
+    at multiples of 16 bytes of the message. Reset: empty; no host read may be in flight.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -85,7 +82,7 @@ class Gather(wiring.Component):
                 **translate_members(config.width),
                 "drain_start": In(1),
                 "drain_done": Out(1),
-                "era": Out(TableRead(QpNumber, ERA_BITS)),
+                "generation": Out(TableRead(QpNumber, PACKET_GENERATION)),
                 "read_errors": Out(COUNT),
                 "stale": Out(COUNT),
             }
@@ -111,7 +108,7 @@ class Gather(wiring.Component):
         connect(m, fetch.o, flipped(self.payload))
         connect(m, headers.o, flipped(self.header))
         connect(m, gate.o, fetch.packet)
-        connect(m, gate.era, flipped(self.era))
+        connect(m, gate.generation, flipped(self.generation))
         m.d.comb += [
             headers.decided.eq(gate.decided),
             headers.good.eq(gate.good),

@@ -68,7 +68,7 @@ class Memory(wiring.Component):
         m.submodules.invalidate = invalidate = Quiesce(fronts=0, parts=2)
         connect(m, flipped(self.tx.job), gather.job)
         connect(m, gather.checked, flipped(self.tx.checked))
-        connect(m, gather.era, flipped(self.tx.era))
+        connect(m, gather.generation, flipped(self.tx.generation))
         connect(m, gather.header, flipped(self.header))
         connect(m, gather.payload, flipped(self.payload))
         connect(m, flipped(self.rx.job), scatter.job)

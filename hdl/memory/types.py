@@ -9,7 +9,7 @@ from hdl.abi.virtio_rdma import PAGE_SHIFTS, TABLE_PAGE_ENTRIES
 from hdl.common.count import COUNT
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import ERA_BITS, WQE_LINE_BITS
+from hdl.ports.jobs import PACKET_GENERATION, WQE_LINE_BITS
 from hdl.ports.numbers import QpNumber
 
 __all__ = [
@@ -204,14 +204,14 @@ class AtomicWord(data.Struct):
 
 
 class CheckedPacket(data.Struct):
-    """A packet whose check has been answered; ``request``, ``qp``, ``era`` as in TxJob."""
+    """A packet whose check has been answered; ``request``, ``qp``, ``generation`` as in TxJob."""
 
     good: 1
     reads: 1  # it has chunks to read, or to throw away
     inline: 1
     request: 1
     qp: QpNumber
-    era: ERA_BITS
+    generation: PACKET_GENERATION
     function: 8
     epoch: 1
 

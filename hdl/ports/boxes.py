@@ -16,7 +16,7 @@ from hdl.config import QP_BITS, NicConfig
 from .atomics import AtomicRequest, AtomicResult
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
-    ERA_BITS,
+    PACKET_GENERATION,
     Destination,
     Effects,
     FetchRequest,
@@ -207,15 +207,15 @@ class LinesPort(Signature):
 
 
 class TxPort(Signature):
-    """Packets to send, seen from the transport: a job, and an answer to each in order; ``era``: the
-    latest era of a QP, for those that wait."""
+    """Packets to send, seen from the transport: a job, and an answer to each in order;
+    ``generation``: the latest one of a QP, for those that wait."""
 
     def __init__(self):
         super().__init__(
             {
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
-                "era": In(TableRead(QpNumber, ERA_BITS)),
+                "generation": In(TableRead(QpNumber, PACKET_GENERATION)),
             }
         )
 

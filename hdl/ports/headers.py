@@ -11,7 +11,7 @@ from hdl.abi.limits import GROUP_MEMBERS, MAX_PKEYS
 from .numbers import QpNumber
 
 __all__ = [
-    "ERA_BITS",
+    "PACKET_GENERATION",
     "IN_VA",
     "AddressVector",
     "Departure",
@@ -23,9 +23,10 @@ __all__ = [
     "TxHeader",
 ]
 
-#: Bits of a QP's era: how often it has gone back, modulo 4. A packet that waits while its QP goes
-#: back four times is taken for a new one and goes out, which is no more than a repeated packet.
-ERA_BITS = 2
+#: Bits of a QP's generation: how often it has gone back, modulo 4. A packet that waits while its QP
+#: goes back four times is taken for a new one and goes out, which is no more than a repeated
+#: packet.
+PACKET_GENERATION = 2
 #: Fields of extended headers at the place of RETH, with the bits of ``va`` that hold them.
 IN_VA = {
     "syndrome": slice(56, 64),  # AETH
@@ -86,7 +87,7 @@ class Departure(data.Struct):
     asks: 1  # it asks for an answer: an acknowledgement, or data
     qp: QpNumber
     psn: 24  # behind it; of a READ, behind its last response
-    era: ERA_BITS  # of its QP when it was handed over
+    generation: PACKET_GENERATION  # of its QP when it was handed over
     timeout: 5  # of its QP: how long the answer may take
 
 

@@ -3,13 +3,15 @@
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import Out
 
-from .headers import ERA_BITS, TxHeader
+from hdl.config import ACTIVATION_FLAGS
+
+from .headers import PACKET_GENERATION, TxHeader
 from .numbers import CqNumber, QpNumber
 from .operations import RequestOperation
 from .rows import GENERATION, Outstanding, ReceiveSource
 
 __all__ = [
-    "ERA_BITS",
+    "PACKET_GENERATION",
     "WQE_LINE_BITS",
     "Sge",
     "FetchRequest",
@@ -248,7 +250,7 @@ class TxJob(data.Struct):
     ``resume`` (with LINE): ``offset`` is where the last LINE or INLINE job ended, and it was of the
     same WQE in the same line: go on there instead of walking the SGEs from the first. 0 is always
     right and costs a cycle per SGE passed over.
-    ``request``: the requester's; it is dropped when ``qp`` has gone back since ``era``.
+    ``request``: the requester's; it is dropped when ``qp`` has gone back since ``generation``.
     ``qp`` is the QP that sends; with KEY also the one whose windows of type 2 may be read.
     """
 
@@ -257,7 +259,7 @@ class TxJob(data.Struct):
     check_sink: 1
     request: 1
     qp: QpNumber
-    era: ERA_BITS
+    generation: PACKET_GENERATION
     function: 8
     pd: 16
     line: 8
@@ -365,7 +367,7 @@ class Activation(data.Struct):
     """A QP that needs service, and why. Merged per QP: flags are ORed while it waits."""
 
     qp: QpNumber
-    flags: 4
+    flags: ACTIVATION_FLAGS  # of ``SendFlags``, ``ReceiveFlags`` or ``ReplyFlags``
 
 
 class Oldest(data.Struct):
@@ -378,15 +380,14 @@ class Oldest(data.Struct):
 class Rewind(data.Struct):
     """The requester gives a WQE back: the scheduler fetches again from ``position``.
 
-    ``blocked``: not before the completer has finished an operation of this QP; ``wakes`` is
-    ``QpAck.wakes`` as the requester saw it, so that a finish in between is not missed.
-    ``generation``: of what is fetched from then on."""
+    ``blocked``: not before the completer has finished an operation of this QP; ``wake_generation``:
+    of ``QpAck`` as the requester saw it, so that none is missed; ``generation``: of what follows."""
 
     qp: QpNumber
     position: 16
     generation: GENERATION
     blocked: 1
-    wakes: 8
+    wake_generation: 8
 
 
 class DropList(data.Struct):

@@ -156,7 +156,7 @@ class QpAck(data.Struct):
     position: 16  # avail-ring position of the oldest WQE that has not ended,
     start: 24  # and its first PSN: a QP that goes back sends from here on
     reads: 8  # READs finished, modulo 256
-    wakes: 8  # operations completed, modulo 256: lets the scheduler see a wake it could have missed
+    wake_generation: 8  # counts wakes: tells the scheduler of one that it could have missed
     read_begun: 1  # the head READ has received its first response
     error: 1  # the send side stopped on an error: only flushes go on
     status: 8  # with which the oldest WQE is to finish, not complete yet when its NAK came; 0: none
@@ -214,7 +214,9 @@ class QpReply(data.Struct):
     answered: 8  # first one never answered; ``read_head`` is behind it in a replay
     packet: 24  # packets of it already sent
     replay_seq: 4  # QpRx.replay_seq of the last replay begun; not equal: go to ``replay`` first
-    era: 1  # changes with each NAK for a refused response: later ones of the old era get none
+    generation: (
+        1  # changes with each NAK for a refused response: later ones of the old generation get none
+    )
 
 
 class ReadResource(data.Struct):

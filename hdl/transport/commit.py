@@ -9,6 +9,7 @@ from hdl.common.contract import require
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
@@ -17,7 +18,7 @@ from hdl.ports.tables import TableRead, TableWrite
 
 from .ack_coalescer import AckCoalescer
 from .failed_qps import FailedQp, FailedQps
-from .receive_types import Counted, Events, Part, Pending, ReceiveFlags, Syndrome
+from .receive_types import Counted, Events, Part, Pending, Syndrome
 
 __all__ = ["FAILED", "LINES", "PENDING", "Commit"]
 
@@ -117,7 +118,7 @@ class Commit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        entry = data.StructLayout({"record": Pending, "epoch": 1})  # of the drain
+        entry = data.StructLayout({"record": Pending, "generation": 1})  # of the drain
         m.submodules.queue = queue = StreamFifo(shape=entry, depth=self._depth)
         m.d.comb += [
             queue.i.valid.eq(self.pending.valid),
@@ -277,9 +278,9 @@ class Commit(wiring.Component):
         m.d.comb += [
             drain.start.eq(starts),
             drain.enter.eq(enters),
-            queue.i.payload.epoch.eq(drain.epoch),
+            queue.i.payload.generation.eq(drain.epoch),
             drain.leave0.eq(gone),
-            drain.epoch0.eq(queue.o.payload.epoch),
+            drain.epoch0.eq(queue.o.payload.generation),
             self.settled.eq(begun & drain.done),
         ]
 

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect
 from hdl.abi.enums import WcStatus
 from hdl.common.sums import is_sum, unequal
 from hdl.config import NicConfig
+from hdl.ports.activations import FINISH_AND_FLUSH
 from hdl.ports.jobs import (
     Activation,
     FetchStatus,
@@ -35,7 +36,7 @@ from .completer_sink import SinkAsk
 from .go_back_n import GO_BACK_N
 from .outstanding_types import Look, Pop
 from .qp_timers import TimerSet
-from .receive_types import FINISH_AND_FLUSH, CompleterWork, Events, Part, Pending
+from .receive_types import CompleterWork, Events, Part, Pending
 from .recovery import Recovery
 from .segment import message_offset
 

@@ -7,7 +7,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 
 from hdl.abi.enums import WcStatus
-from hdl.config import NicConfig
+from hdl.config import ACTIVATION_FLAGS, NicConfig
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Effects, Oldest, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpAck
@@ -15,7 +16,7 @@ from hdl.ports.rows import QpAck
 from .completer_check import EntryFacts, Response, ResponseFacts
 from .outstanding_types import Pop
 from .qp_timers import TimerSet
-from .receive_types import CompleterWork, Events, ReceiveFlags
+from .receive_types import CompleterWork, Events
 from .recovery import Acknowledged, AtHand, Cause, Loss, Recovery, Verdict
 
 __all__ = [
@@ -52,7 +53,7 @@ class CompleterState(data.Struct):
     placed: 1  # a READ response's payload is where it belongs
     kind: ScatterKind  # of the job
     fetched: RecvFetched  # the sink
-    poke: 4  # ReceiveFlags to ask for
+    poke: ACTIVATION_FLAGS  # ReceiveFlags to ask for
     pop: Pop
     timer: TimerSet  # what becomes of the QP's timer
 
@@ -68,7 +69,7 @@ class Decision(data.Struct):
     acknowledged: Acknowledged
     loss: Loss
     verdict: Verdict  # what the recovery policy makes of the loss
-    poke: 4  # ReceiveFlags to ask for
+    poke: ACTIVATION_FLAGS  # ReceiveFlags to ask for
     events: Events
 
 

@@ -3,8 +3,8 @@
 from amaranth.lib import data
 
 from hdl.abi.enums import WcStatus
+from hdl.ports.activations import FINISH_AND_FLUSH, ReceiveFlags
 
-from .receive_types import FINISH_AND_FLUSH, ReceiveFlags
 from .recovery import AtHand
 
 __all__ = ["Due", "at_hand", "finish"]
@@ -41,7 +41,7 @@ def finish(m, s, due, recovery):
         s.pop.timeout.eq(recovery.time_of_next(at)),
         s.ack.position.eq(s.ack.position + 1),
         s.ack.start.eq(s.facts.next_psn),
-        s.ack.wakes.eq(s.ack.wakes + 1),
+        s.ack.wake_generation.eq(s.ack.wake_generation + 1),
         s.ack.reads.eq(s.ack.reads + s.oldest.entry.data),
         s.ack.read_begun.eq(0),
         s.ack.status.eq(0),

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.contract import require
 from hdl.common.fifo import StreamFifo
-from hdl.ports.headers import ERA_BITS, Departure
+from hdl.ports.headers import PACKET_GENERATION, Departure
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpSent
 from hdl.ports.tables import TableRead, TableWrite
@@ -24,17 +24,16 @@ class Departures(wiring.Component):
     """Notes in ``qp_sent`` each request that leaves the card, and starts the timer of its QP.
 
     Spec: IBTA vol 1, 9.7.6.1.3 (the timer runs from the packet that asks for an acknowledgement),
-    9.7.5.2 (an answer to what was not sent is a ghost).
-    A packet that was handed over before its QP went back may leave afterwards. It may be answered,
-    so ``psn`` counts it, but nobody waits for that answer: the era tells. A QP that has gone back
-    waits for none until it has sent again, however long its turn takes.
+    9.7.5.2 (an answer to what was not sent is a ghost). A packet that was handed over before its QP
+    went back may leave afterwards. It may be answered, so ``psn`` counts it, but nobody waits for
+    that answer: the generation tells. A QP that has gone back waits for none until it has sent
+    again, however long its turn takes.
 
     Members: ``departed`` In: what egress says of a request, never more often than every other cycle
-    for longer than ``WAITING`` packets; ``restart`` In: a QP has gone back, and is in a new era
-    since the cycle before. ``row``, ``write``: the table ``qp_sent``; ``era``: of the QP;
-    ``timer`` Out: it waits for an answer from now on.
-    Latency: 2 cycles to the row, 3 to the timer. Throughput: one in 2 cycles.
-    Errors: none. Reset: nothing is noted.
+    for longer than ``WAITING`` packets; ``restart`` In: a QP has gone back, and is in a new
+    generation since the cycle before. ``row``, ``write``: the table ``qp_sent``; ``generation``: of
+    the QP; ``timer`` Out: it waits for an answer from now on. Latency: 2 cycles to the row, 3 to
+    the timer. Throughput: one in 2 cycles. Errors: none. Reset: nothing is noted.
     """
 
     def __init__(self):
@@ -44,7 +43,7 @@ class Departures(wiring.Component):
                 "restart": In(stream.Signature(QpNumber, always_ready=True)),
                 "row": Out(TableRead(QpNumber, QpSent)),
                 "write": Out(TableWrite(QpNumber, QpSent)),
-                "era": Out(TableRead(QpNumber, ERA_BITS)),
+                "generation": Out(TableRead(QpNumber, PACKET_GENERATION)),
                 "timer": Out(stream.Signature(TimerSet)),
             }
         )
@@ -58,9 +57,9 @@ class Departures(wiring.Component):
         m.d.comb += [
             queue.i.valid.eq(self.departed.valid),
             queue.i.payload.eq(self.departed.payload),
-            self.era.index.eq(departure.qp),
+            self.generation.index.eq(departure.qp),
             self.row.index.eq(departure.qp),
-            asks.eq(departure.asks & (departure.era == self.era.row)),
+            asks.eq(departure.asks & (departure.generation == self.generation.row)),
             newer.eq(~(departure.psn - row.psn)[23]),
             self.timer.payload.kind.eq(TimerKind.ANSWER),
             self.write.row.eq(row),
@@ -81,7 +80,7 @@ class Departures(wiring.Component):
                     m.d.sync += self.write.index.eq(back_qp)
                     m.next = "BACK"
                 with m.Elif(queue.o.valid & (~self.timer.valid | self.timer.ready)):
-                    m.d.comb += [self.row.enable.eq(1), self.era.enable.eq(1)]
+                    m.d.comb += [self.row.enable.eq(1), self.generation.enable.eq(1)]
                     m.next = "DEPARTED"
             # BACK: no answer is waited for; one cycle.
             with m.State("BACK"):

@@ -35,12 +35,12 @@ class FetchAnswer(wiring.Component):
     """Compares an answer with its QP's row, a cycle after the row came.
 
     Position and indices are compared where they are short to compare; the differences, which only
-    an odd answer needs, come in the same cycle and are used a cycle later.
-    Members: ``answer``, which stays; ``fetch``, ``tx``, ``ack``: the rows as the tables show them;
-    ``row`` and ``oldest``: the first of them, and the position of ``ack``, a cycle later.
-    ``may_fetch``: by the QP's state. ``half``: see ``FetchTurn``. ``o``: ``newer`` and ``inside``
-    are valid 2 cycles after the rows, all else 1.
-    Latency: 1 cycle. Throughput: one answer at a time. Errors: none. Reset: none needed.
+    an odd answer needs, come in the same cycle and are used a cycle later. Members: ``answer``,
+    which stays; ``fetch``, ``tx``, ``ack``: the rows as the tables show them; ``row`` and
+    ``oldest``: the first of them, and the position of ``ack``, a cycle later. ``eligible``: see
+    ``eligibility``, with the rows as the tables show them. ``half``: see ``FetchTurn``. ``o``:
+    ``newer`` and ``inside`` are valid 2 cycles after the rows, all else 1. Latency: 1 cycle.
+    Throughput: one answer at a time. Errors: none. Reset: none needed.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -53,7 +53,7 @@ class FetchAnswer(wiring.Component):
                 "oldest": In(16),
                 "tx": In(QpTx),
                 "ack": In(QpAck),
-                "may_fetch": In(1),
+                "eligible": In(1),
                 "half": In(8),
                 "o": Out(AnswerFacts),
             }
@@ -79,7 +79,7 @@ class FetchAnswer(wiring.Component):
             known.eq(row.available - self.oldest),
             place.eq(answer.position - row.position),
             under_way.eq(fetch.asked[:8] - fetch.position[:8]),
-            serves.eq(self.may_fetch & ~fetch.blocked),
+            serves.eq(self.eligible),
             expected.eq(_alike(answer.position, fetch.position)),
             all_asked.eq(_alike(fetch.available, fetch.asked)),
             none.eq(_alike(fetch.position, fetch.asked)),

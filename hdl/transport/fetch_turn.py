@@ -1,28 +1,21 @@
 """How many of its WQEs a QP asks for in its turn."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, enum, wiring
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.contract import checked, require
 from hdl.config import NicConfig
+from hdl.ports.activations import SendFlags
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpTx
 
+from .eligibility import limit_reads
 from .prefetch_window import AHEAD
 
-__all__ = ["BATCH", "FetchTurn", "SendFlags", "is_newer"]
+__all__ = ["BATCH", "FetchTurn", "is_newer"]
 
 #: WQEs asked for in one turn.
 BATCH = 8
-
-
-class SendFlags(enum.IntFlag, shape=4):
-    """Why a QP is activated."""
-
-    DOORBELL = 1
-    WAKE = 2  # the completer has finished an operation, or the firmware has changed the QP
-    AGAIN = 4  # there may be more to fetch
-    NEXT = 8  # the activation carries the avail index (NOTIFICATION_DATA)
 
 
 class _Distances(data.Struct):
@@ -58,15 +51,14 @@ class FetchTurn(wiring.Component):
 
     Members: ``cfg``, ``ack``, ``tx``, ``fetch``: the QP's rows as the tables show them; ``row`` and
     ``sent``, ``high`` and ``oldest``: the last one, and the positions of ``tx`` and of ``ack``, a
-    cycle later. ``may_fetch``:
-    by its state, and with ``drains`` only WQEs that have begun. Steps, each for a cycle, the next
-    one in the next cycle: ``take``, with the ``flags`` and the avail index ``notified`` of the
-    activation; ``weigh``; ``decide``. With ``take``: ``needless``, a wake that means nothing to the
-    QP. With ``weigh``: ``notified_row``, the row with what the activation tells; ``serves``, the
-    turn goes on. From the cycle after ``decide`` on: ``count`` WQEs are asked for, from
-    ``position`` on, by the avail index ``known``; ``poll``: the index is polled behind them;
-    ``more``: the QP gets another turn; ``asked_row``: its row then. ``half``: of what may be
-    prefetched, a cycle after the rows.
+    cycle later. ``eligible``: nothing holds the QP (``eligibility``); ``drains``: only WQEs that
+    have begun. Steps, each for a cycle, the next one in the next cycle: ``take``, with the
+    ``flags`` and the avail index ``notified`` of the activation; ``weigh``; ``decide``. With
+    ``take``: ``needless``, a wake that means nothing to the QP. With ``weigh``: ``notified_row``,
+    the row with what the activation tells; ``serves``, the turn goes on. From the cycle after
+    ``decide`` on: ``count`` WQEs are asked for, from ``position`` on, by the avail index ``known``;
+    ``poll``: the index is polled behind them; ``more``: the QP gets another turn; ``asked_row``:
+    its row then. ``half``: of what may be prefetched, a cycle after the rows.
 
     Latency: 3 cycles. Throughput: one turn at a time. Errors: an index that cannot be true is left
     out. Reset: none needed.
@@ -84,7 +76,7 @@ class FetchTurn(wiring.Component):
                 "sent": In(16),
                 "high": In(16),
                 "oldest": In(16),
-                "may_fetch": In(1),
+                "eligible": In(1),
                 "drains": In(1),
                 "flags": In(SendFlags),
                 "notified": In(16),
@@ -122,11 +114,7 @@ class FetchTurn(wiring.Component):
                 carries.eq(carries_now),
                 rings.eq(doorbell & (~carries_now | wakes)),
                 blocked.eq(row.blocked & ~wakes),
-                self.serves.eq(
-                    self.may_fetch
-                    & (~row.blocked | wakes)
-                    & (row.blocked | row.reading | doorbell | again)
-                ),
+                self.serves.eq(self.eligible & (row.blocked | row.reading | doorbell | again)),
                 self.position.eq(row.asked),
                 distances.notified.eq(self.notified - self.oldest),
                 distances.known.eq(row.available - self.oldest),
@@ -181,24 +169,22 @@ class FetchTurn(wiring.Component):
             most_reads.eq(self.cfg.max_rd_atomic),
             drains.eq(self.drains),
         ]
-        room, startable, spare = Signal(8), Signal(9), Signal(signed(10))
+        room, startable = Signal(8), Signal(9)
         few = (row.ahead == AHEAD) | (distances.pending <= limit)
         # READs that have begun count already, and may be sent again whatever the limit is.
         again = distances.unbegun[15]
-        m.d.comb += spare.eq(most_reads - distances.unbegun[:8] - reads)
         with m.If(self.weigh):
             m.d.sync += [
                 room.eq(Mux((distances.under_way < limit) & few, limit - distances.under_way, 0)),
-                startable.eq(0),
             ]
-            with m.If(again):
-                m.d.sync += startable.eq(Mux(distances.begun[3:].any(), BATCH, distances.begun[:3]))
-            with m.Elif(~distances.unbegun[8:].any() & (spare >= 0)):
-                m.d.sync += startable.eq(spare)
-            # Without a READ that would wake the QP one is always asked for: the requester gives
-            # back what it cannot start.
-            with m.If((distances.unbegun == 0) & (reads == 0) & (most_reads == 0)):
-                m.d.sync += startable.eq(1)
+            limit_reads(
+                m,
+                startable,
+                reads=reads,
+                most=most_reads,
+                unbegun=distances.unbegun,
+                begun=distances.begun,
+            )
             with m.If(~row.reading & ~drains):
                 m.d.sync += startable.eq(BATCH)
             with m.If(drains & ~again):

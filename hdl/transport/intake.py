@@ -5,7 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.count import COUNT, increment
-from hdl.config import NicConfig
+from hdl.config import ACTIVATION_FLAGS, NicConfig
+from hdl.ports.activations import FINISH_AND_FLUSH, ReceiveFlags
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.numbers import QpNumber, card_number, ordinal_of
@@ -18,14 +19,7 @@ from .completer_ahead import Coming
 from .dropper import DropWork
 from .intake_check import drop_cause, supersedes
 from .qp_timers import TimerKind, TimerRow
-from .receive_types import (
-    FINISH_AND_FLUSH,
-    CompleterWork,
-    Events,
-    Part,
-    ReceiveFlags,
-    ResponderWork,
-)
+from .receive_types import CompleterWork, Events, Part, ResponderWork
 
 __all__ = ["Intake"]
 
@@ -98,7 +92,7 @@ class Intake(wiring.Component):
         ack, sent = Signal(QpAck, reset_less=True), Signal(QpSent, reset_less=True)
         cause = Signal(Events)  # why the packet is dropped, one bit
         # ReceiveFlags: what is left to do of a poke; its timer stands still, and has the turn.
-        poke, timers = Signal(4), Signal(2)
+        poke, timers = Signal(ACTIVATION_FLAGS), Signal(2)
         stop = Signal()  # the QP must stop
         turn = Signal()  # pokes are served when idle
         poked = work.flush  # the work is a poke, not a packet

@@ -9,12 +9,12 @@ from hdl.common.contract import require
 from hdl.common.free_list import FreeList
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Activation, DropList, Oldest
 
 from .outstanding_pool import OutstandingPool, link_row
 from .outstanding_types import Append, Fail, Finish, Look, Pop
 from .qp_timers import TimerKind, TimerSet
-from .receive_types import ReceiveFlags
 
 __all__ = ["OutstandingTable"]
 

@@ -10,11 +10,10 @@ from hdl.common.count import increment
 from hdl.common.epoch import EPOCH
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Activation
 from hdl.ports.numbers import QpNumber
 from hdl.ports.tables import TableRead
-
-from .receive_types import ReceiveFlags
 
 __all__ = ["QpTimers", "TimerKind", "TimerRow", "TimerSet", "duration_ticks"]
 

@@ -64,16 +64,16 @@ class Receive(wiring.Component):
     sinks of READs, which are not asked for while a receive WQE is, nor the other way round;
     ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still read.
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
-    has finished, with or after ``ack_write`` (``QpAck.wakes``). ``restart`` Out: a QP goes back;
-    ``timer`` Out, ``running``: its timer. ``cfg``, ``reply``, ``ack_read``, ``sent_read``: copies;
-    ``ahead_read``, ``ahead_write``: the responder's speculative rows; ``rx_read``, ``rx_write``:
-    the committed ones, which all others see; ``ack_write``: the completer's; ``resource_read``,
-    ``resource_write``: the pool of READs and atomics; ``atomic`` Out: what an atomic does, one for
-    each job of that kind. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing is
-    taken before the completer has ended. ``idle``: nothing taken is unfinished here.
-    ``rolling_back``: rows of a QP whose check was not good are still to be restored. ``keys``,
-    ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``; ``counted`` Out: the
-    same as it happens, by QP.
+    has finished, with or after ``ack_write`` (``QpAck.wake_generation``). ``restart`` Out: a QP
+    goes back; ``timer`` Out, ``running``: its timer. ``cfg``, ``reply``, ``ack_read``,
+    ``sent_read``: copies; ``ahead_read``, ``ahead_write``: the responder's speculative rows;
+    ``rx_read``, ``rx_write``: the committed ones, which all others see; ``ack_write``: the
+    completer's; ``resource_read``, ``resource_write``: the pool of READs and atomics; ``atomic``
+    Out: what an atomic does, one for each job of that kind. ``turned``: see ``Quiesce``; ``hold``:
+    it is waited for, so nothing is taken before the completer has ended. ``idle``: nothing taken is
+    unfinished here. ``rolling_back``: rows of a QP whose check was not good are still to be
+    restored. ``keys``, ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``;
+    ``counted`` Out: the same as it happens, by QP.
 
     Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
     in 3 cycles for a WRITE, 6 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,

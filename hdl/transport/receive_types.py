@@ -14,30 +14,16 @@ from hdl.wire.opcodes import Kind
 
 __all__ = [
     "COUNTERS",
-    "FINISH_AND_FLUSH",
     "CompleterWork",
     "Counted",
     "Counters",
     "Events",
-    "ReceiveFlags",
     "ResponderWork",
     "Syndrome",
     "Part",
     "Pending",
     "is_plain_ack",
 ]
-
-
-class ReceiveFlags(enum.IntFlag, shape=4):
-    """Why the receive side is poked for a QP."""
-
-    FINISH = 1  # the oldest outstanding WQE may be one to finish without a packet
-    FLUSH = 2  # the QP is, or may be, in error: flush its receive queue
-    FAIL = 4  # the QP must stop: a completion of it was lost (VR-4.11)
-    TIMEOUT = 8  # its timer has run out
-
-
-FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
 
 
 class Syndrome(enum.IntEnum, shape=8):

@@ -22,7 +22,7 @@ class Response(data.Struct):
     """A response packet that has been handed over, and what a NAK in its place says."""
 
     qp: QpNumber
-    era: 1  # of its QP when it was handed over: ``QpReply.era``
+    generation: 1  # of its QP when it was handed over: ``QpReply.generation``
     psn: 24
     msn: 24  # of the message before it
 

@@ -32,7 +32,7 @@ class Reply(data.Struct):
     fresh: 1  # the first of the QP's turn
     first: 1  # a READ's responses begin with its first packet: ``packet`` is 0
     qp: QpNumber
-    era: 1
+    generation: 1
     function: 8
     pd: 16
     pkey: 16
@@ -107,7 +107,7 @@ class ReplyPackets(wiring.Component):
             self.progress.sent.eq(held.packet),
             self.o.valid.eq(fired & payload),
             self.o.payload.qp.eq(held.qp),
-            self.o.payload.era.eq(held.era),
+            self.o.payload.generation.eq(held.generation),
             self.o.payload.psn.eq(held.psn),
             self.o.payload.msn.eq(held.msn - 1),
         ]

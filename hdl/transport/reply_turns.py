@@ -52,21 +52,20 @@ class _Turn(data.Struct):
 class ReplyTurns(wiring.Component):
     """Takes QPs from the list and says what each is to be told: READs in order, then NAK or ACK.
 
-    Spec: IBTA vol 1, 9.7.5 (acknowledgements), 9.7.5.1.1 (syndromes).
-    A turn works with the rows as they are when the QP is taken. What comes later has an activation
-    of its own. ``row`` is speculative: it says that a READ has been answered as soon as
-    ``ReplyPackets`` has its last packet at hand, before the check. A refused response (``refused``)
-    rolls it back between two turns: the READs the QP still has are dropped, and the peer gets NAK
-    62h with the PSN of the first refused one. ``QpReply.era`` tells the first from those behind it.
-    Atomics stand among the READs. Their ``result`` is read together with ``resource``. While it is
-    ``unknown``, which is never said of a READ, the QP goes back into the list. Without one (the
-    host did not answer) the peer gets NAK 63h.
-    Members: ``active``, ``again``: the list's output, and back into it; ``hold``: no QP is taken;
-    ``idle``: nobody's turn, nothing refused; ``o`` stream of Reply, ``progress`` of the READ taken
-    last; ``acks``, ``naks`` (``COUNT`` bits, wrap).
-    Latency: 3 cycles from the list to ``o``. Throughput: a turn in 4 cycles with one READ of one
-    packet, in 3 with an ACK; a READ of one packet in 2, further packets as ReplyPackets makes them.
-    A refused response takes 4. Errors: ``refused``. Reset: idle.
+    Spec: IBTA vol 1, 9.7.5 (acknowledgements), 9.7.5.1.1 (syndromes). A turn works with the rows as
+    they are when the QP is taken. What comes later has an activation of its own. ``row`` is
+    speculative: it says that a READ has been answered as soon as ``ReplyPackets`` has its last
+    packet at hand, before the check. A refused response (``refused``) rolls it back between two
+    turns: the READs the QP still has are dropped, and the peer gets NAK 62h with the PSN of the
+    first refused one. ``QpReply.generation`` tells the first from those behind it. Atomics stand
+    among the READs. Their ``result`` is read together with ``resource``. While it is ``unknown``,
+    which is never said of a READ, the QP goes back into the list. Without one (the host did not
+    answer) the peer gets NAK 63h. Members: ``active``, ``again``: the list's output, and back into
+    it; ``hold``: no QP is taken; ``idle``: nobody's turn, nothing refused; ``o`` stream of Reply,
+    ``progress`` of the READ taken last; ``acks``, ``naks`` (``COUNT`` bits, wrap). Latency: 3
+    cycles from the list to ``o``. Throughput: a turn in 4 cycles with one READ of one packet, in 3
+    with an ACK; a READ of one packet in 2, further packets as ReplyPackets makes them. A refused
+    response takes 4. Errors: ``refused``. Reset: idle.
     """
 
     def __init__(self):
@@ -303,11 +302,11 @@ class ReplyTurns(wiring.Component):
                 turn.tail.eq(self.rx.row.read_tail),
                 turn.serving.eq(1),
             ]
-            old = self.row.row.era != self.refused.payload.era
+            old = self.row.row.generation != self.refused.payload.generation
             m.d.sync += turn.quiet.eq(old | self._quiet())
             m.next = "JUDGE"
-        # JUDGE: a response of an old era, or of a QP that says nothing any more, is forgotten; ends
-        # by itself.
+        # JUDGE: a response of an old generation, or of a QP that says nothing any more, is
+        # forgotten; ends by itself.
         with m.State("JUDGE"):
             m.next = "ROLL-BACK"
             with m.If(turn.quiet):
@@ -320,7 +319,7 @@ class ReplyTurns(wiring.Component):
                 self.row_write.row.read_head.eq(turn.tail),
                 self.row_write.row.answered.eq(turn.tail),
                 self.row_write.row.packet.eq(0),
-                self.row_write.row.era.eq(~turn.row.era),
+                self.row_write.row.generation.eq(~turn.row.generation),
             ]
             m.next = "ANSWER"
 
@@ -331,7 +330,7 @@ class ReplyTurns(wiring.Component):
             said.fresh.eq(turn.fresh),
             said.first.eq(turn.row.packet == 0),
             said.qp.eq(turn.qp),
-            said.era.eq(turn.row.era),
+            said.generation.eq(turn.row.generation),
             said.function.eq(cfg.function),
             said.pd.eq(cfg.pd),
             said.pkey.eq(cfg.pkey),

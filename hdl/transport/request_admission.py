@@ -15,6 +15,7 @@ from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.wire.constants import mapped_gid
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
+from .eligibility import behind_reads, wqe_holds
 from .go_back_n import GO_BACK_N
 from .prefetch_window import is_long
 from .recovery import Recovery
@@ -126,8 +127,8 @@ class RequestAdmission(wiring.Component):
     Reset: idle.
     """
 
-    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
-        self._config, self._recovery = config, recovery
+    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N, paced: bool = False):
+        self._config, self._recovery, self._paced = config, recovery, paced
         super().__init__(
             {
                 "start": In(1),
@@ -160,6 +161,7 @@ class RequestAdmission(wiring.Component):
                 "reset": Out(1),
                 "started": Out(stream.Signature(QpNumber)),
             }
+            | ({"spent": In(1)} if paced else {})
         )
 
     def elaborate(self, platform):
@@ -168,7 +170,8 @@ class RequestAdmission(wiring.Component):
         waited = Signal(range(2 * PATIENCE))
         impatient = Signal()  # a register: much depends on it
         m.d.sync += impatient.eq(waited >= PATIENCE)
-        idle, stale, blocked, cause = self._facts(m, at_rows)
+        unpaid = Signal()  # its rate limiter has no credit
+        idle, stale, blocked, cause = self._facts(m, at_rows, unpaid)
         drains = Signal()  # no WQE may begin
         m.d.sync += drains.eq(self.cfg.state == QpState.SQD)
         finished = Signal()  # its WQE has ended since the QP went back to it
@@ -199,6 +202,11 @@ class RequestAdmission(wiring.Component):
                     end(Redirect.DROP)
                 with m.Elif(idle & ~self.stopped):
                     end(Redirect.BLOCK)
+                if self._paced:
+                    # No wake would be waited for: the scheduler looks at once whether it has
+                    # credit.
+                    with m.Elif(unpaid & ~self.stopped):
+                        end(Redirect.YIELD)
                 with m.Elif(self.begun):
                     m.next = "BEGUN"
                 with m.Elif(drains & ~self.stopped):
@@ -246,10 +254,13 @@ class RequestAdmission(wiring.Component):
                     m.d.comb += self.go.eq(1)
         return m
 
-    def _facts(self, m: Module, at_rows: Signal) -> tuple[Signal, Value, Signal, Signal]:
+    def _facts(
+        self, m: Module, at_rows: Signal, unpaid: Signal
+    ) -> tuple[Signal, Value, Signal, Signal]:
         """What the rows say of the WQE, a cycle later, because they are late in the cycle.
 
-        Returns whether the QP does not send (now), whether the WQE is stale (the scheduler has been
+        Returns whether the QP's state or a pause holds it (now), whether the WQE is stale (the
+        scheduler has been
         rewound since it was fetched), whether it waits for those before it, and its WC status."""
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
         # Misfit: the length of an atomic, or of a datagram, is not right.
@@ -283,16 +294,15 @@ class RequestAdmission(wiring.Component):
         m.d.sync += older.eq(unequal(self.wqe.position, ack.position))
         waits = older.any() & (operation.kind == Kind.LOCAL) & operation.invalidate
         # For both of them, and then one is chosen: in this order it takes less time.
-        limits = [
-            (operation.data & (reads >= most_reads)) | (wqe.fence & (reads != 0)) for reads in found
-        ]
+        limits = [behind_reads(wqe, reads, most_reads) for reads in found]
+        spent = self.spent if self._paced else 0
+        holds = wqe_holds(cfg, pauses=self._recovery.pauses(ack), spent=spent)
+        if self._paced:
+            m.d.sync += unpaid.eq(holds.rate)
         m.d.sync += [
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
-            idle.eq(
-                ~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD)
-                | self._recovery.pauses(ack)
-            ),
+            idle.eq(holds.state | holds.pause),
             most_reads.eq(cfg.max_rd_atomic),
             misfit.eq(((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES)) | too_long),
         ]

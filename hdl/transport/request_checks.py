@@ -98,13 +98,13 @@ class RequestChecks(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        entry = data.StructLayout({"handed": Handed, "epoch": 1})
+        entry = data.StructLayout({"handed": Handed, "generation": 1})
         m.submodules.queue = queue = StreamFifo(shape=entry, depth=PENDING)
         m.submodules.drain = drain = Drain()
         oldest = queue.o.payload.handed
         begun = Signal(range(PENDING + 1))  # appended, first packets not yet released
         any_begun = Signal()  # ``begun`` is not 0
-        refused_epoch = Signal()
+        refused_generation = Signal()
         free, bad, taken, told = Signal(), Signal(), Signal(), Signal()
         leaving = Signal()  # there is room for a packet on its way to egress
         # What ``queue.level`` is in this cycle, worked out in the one before.
@@ -119,7 +119,7 @@ class RequestChecks(wiring.Component):
         m.d.comb += [
             queue.i.valid.eq(self.i.valid),
             queue.i.payload.handed.eq(self.i.payload),
-            queue.i.payload.epoch.eq(drain.epoch),
+            queue.i.payload.generation.eq(drain.epoch),
             self.i.ready.eq(queue.i.ready),
             entered.eq(queue.i.valid & queue.i.ready),
             self.room.eq(Mux(self.large, few, some)),
@@ -140,9 +140,9 @@ class RequestChecks(wiring.Component):
             self.drain_done.eq(drain.done & ~self.finish.valid),
             drain.enter.eq(self.i.valid & self.i.ready),
             drain.leave0.eq(taken & ~bad & ~told),
-            drain.epoch0.eq(queue.o.payload.epoch),
+            drain.epoch0.eq(queue.o.payload.generation),
             drain.leave1.eq(self.refused.valid & self.refused.ready),
-            drain.epoch1.eq(refused_epoch),
+            drain.epoch1.eq(refused_generation),
         ]
         for port in (self.release, self.finish, self.refused):
             with m.If(port.ready):
@@ -174,7 +174,7 @@ class RequestChecks(wiring.Component):
                 self.refused.payload.qp.eq(oldest.qp),
                 self.refused.payload.position.eq(oldest.position),
                 self.refused.payload.status.eq(self.checked.payload.status),
-                refused_epoch.eq(queue.o.payload.epoch),
+                refused_generation.eq(queue.o.payload.generation),
             ]
         with m.If(~self.finish.valid):
             m.d.sync += [
@@ -183,7 +183,7 @@ class RequestChecks(wiring.Component):
                 self.finish.payload.ends.eq(0),
             ]
         if self._config.features & UNANSWERED:
-            self._leave(m, platform, (taken, bad), leaving, refused_epoch)
+            self._leave(m, platform, (taken, bad), leaving, refused_generation)
         return m
 
     def _leave(
@@ -192,7 +192,7 @@ class RequestChecks(wiring.Component):
         platform,
         packet: tuple[Signal, ...],
         leaving: Signal,
-        refused_epoch: Signal,
+        refused_generation: Signal,
     ) -> None:
         """Packets that nothing answers wait until they are on their way.
 
@@ -202,7 +202,7 @@ class RequestChecks(wiring.Component):
         oldest, bits = queue.o.payload.handed, ceil_log2(self._config.outstanding)
         m.submodules.numbers = numbers = memory.Memory(shape=bits, depth=PENDING, init=[])
         store, load = numbers.write_port(), numbers.read_port(domain="comb")
-        layout = {"qp": QpNumber, "position": 16, "number": bits, "ends": 1, "epoch": 1}
+        layout = {"qp": QpNumber, "position": 16, "number": bits, "ends": 1, "generation": 1}
         layout |= {"begins": 1, "bad": 1, "mark": 1}
         entry = data.StructLayout(layout)
         m.submodules.unsent = unsent = StreamFifo(shape=entry, depth=UNSENT)
@@ -233,7 +233,7 @@ class RequestChecks(wiring.Component):
             unsent.i.payload.position.eq(oldest.position),
             unsent.i.payload.number.eq(Mux(oldest.begins, load.data, oldest.number)),
             unsent.i.payload.ends.eq(oldest.ends),
-            unsent.i.payload.epoch.eq(queue.o.payload.epoch),
+            unsent.i.payload.generation.eq(queue.o.payload.generation),
             unsent.i.payload.begins.eq(oldest.begins),
             unsent.i.payload.bad.eq(bad),
             unsent.i.payload.mark.eq(bad | ~oldest.job),
@@ -277,7 +277,7 @@ class RequestChecks(wiring.Component):
                 refused.qp.eq(waiting.qp),
                 refused.position.eq(waiting.position),
                 refused.status.eq(WcStatus.GENERAL_ERR),
-                refused_epoch.eq(waiting.epoch),
+                refused_generation.eq(waiting.generation),
             ]
         with m.If(leaves & look.data & ~void):
             m.d.sync += self.refused.valid.eq(1)
@@ -290,10 +290,10 @@ class RequestChecks(wiring.Component):
                 self.finish.payload.ends.eq(1),
             ]
         # It leaves the drain a cycle later; nothing is refused in that cycle.
-        left, left_epoch = Signal(), Signal()
-        m.d.sync += [left.eq(sends & (void | ~look.data)), left_epoch.eq(waiting.epoch)]
+        left, left_generation = Signal(), Signal()
+        m.d.sync += [left.eq(sends & (void | ~look.data)), left_generation.eq(waiting.generation)]
         with m.If(left):
-            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(left_epoch)]
+            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(left_generation)]
 
 
 def _count(m: Module, count: Signal, rises: Value, falls: Value) -> None:

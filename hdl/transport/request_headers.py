@@ -26,7 +26,7 @@ class Place(data.Struct):
     left: 32  # bytes of the message from this packet on
 
 
-def note_departure(m: Module, header, *, qp, era, behind, timeout) -> None:
+def note_departure(m: Module, header, *, qp, generation, behind, timeout) -> None:
     """What egress tells of the packet if it is answered; ``behind``: the PSN behind it."""
     departure, counts = header.departure, ~header.told
     m.d.comb += [
@@ -34,7 +34,7 @@ def note_departure(m: Module, header, *, qp, era, behind, timeout) -> None:
         departure.asks.eq(header.ack_request),
         departure.qp.eq(qp),
         departure.psn.eq(behind),
-        departure.era.eq(era),
+        departure.generation.eq(generation),
         departure.timeout.eq(timeout),
     ]
 

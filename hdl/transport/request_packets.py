@@ -8,7 +8,7 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import raised
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_BYTES, OPERANDS_AT
-from hdl.ports.jobs import ERA_BITS, Destination, SendFetched, TxJob, TxSource
+from hdl.ports.jobs import PACKET_GENERATION, Destination, SendFetched, TxJob, TxSource
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import is_datagram
 from hdl.ports.rows import QpCfg, QpTx
@@ -61,7 +61,7 @@ class RequestPackets(wiring.Component):
                 "destination": In(Destination),
                 "row": In(QpTx),
                 "qp": In(QpNumber),
-                "era": In(ERA_BITS),
+                "generation": In(PACKET_GENERATION),
                 "start": In(1),
                 "single": Out(1),
                 "psns": Out(24),
@@ -213,7 +213,9 @@ class RequestPackets(wiring.Component):
         asked = Mux(operation.by_length, whole, 0)
         m.d.comb += behind.eq(self.row.psn + asked + (~operation.by_length | ragged))
         header, timeout = self.job.payload.header, self.cfg.timeout
-        note_departure(m, header, qp=self.qp, era=self.era, behind=behind, timeout=timeout)
+        note_departure(
+            m, header, qp=self.qp, generation=self.generation, behind=behind, timeout=timeout
+        )
 
     def _job(self, m: Module, place: Signal, payload: Signal, some: Signal) -> None:
         """The packet at hand."""
@@ -229,7 +231,7 @@ class RequestPackets(wiring.Component):
             job.check_sink.eq(operation.data),
             job.request.eq(1),
             job.qp.eq(self.qp),
-            job.era.eq(self.era),
+            job.generation.eq(self.generation),
             job.function.eq(cfg.function),
             job.pd.eq(cfg.pd),
             job.line.eq(self.held.line),

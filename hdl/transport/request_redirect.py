@@ -52,14 +52,14 @@ class RequestRedirect(wiring.Component):
 
     Members: ``start``, ``way``; the row of the QP has been asked for in that cycle (RESTART,
     REFUSED), or is in the working copy. ``wqe`` the one at hand (not with RESTART, REFUSED);
-    ``status`` why it failed; ``wakes``: of ``QpAck`` as the decision saw it; ``entering``: its
-    outstanding entry is being made, so ``fail`` and the rewind must wait. ``refused`` from
-    ``RequestChecks``; ``restart``: a QP that goes back. ``waiting``: of its ``QpAck``: it sends
-    nothing before its time. ``ended``: the refused packet is of a WQE that has ended. To
-    ``RequestRow``: ``load``, ``move``, ``skip``, ``error``, ``save``. ``fail`` to the outstanding
-    table, ``rewind`` to the scheduler. ``release``: the WQE's line is given back behind its
-    packets; ``released``: there is room for that. ``read``: the rows of the QP at work are to be
-    read in this cycle; ``at_hand``, 4 cycles later: it goes back to the WQE at hand. That is not
+    ``status`` why it failed; ``wake_generation``: of ``QpAck`` as the decision saw it;
+    ``entering``: its outstanding entry is being made, so ``fail`` and the rewind must wait.
+    ``refused`` from ``RequestChecks``; ``restart``: a QP that goes back. ``waiting``: of its
+    ``QpAck``: it sends nothing before its time. ``ended``: the refused packet is of a WQE that has
+    ended. To ``RequestRow``: ``load``, ``move``, ``skip``, ``error``, ``save``. ``fail`` to the
+    outstanding table, ``rewind`` to the scheduler. ``release``: the WQE's line is given back behind
+    its packets; ``released``: there is room for that. ``read``: the rows of the QP at work are to
+    be read in this cycle; ``at_hand``, 4 cycles later: it goes back to the WQE at hand. That is not
     fetched again, but begun again: ``resume``, a pulse that waits for ``may_resume``. ``done``:
     pulse in the last cycle of every other way.
 
@@ -79,7 +79,7 @@ class RequestRedirect(wiring.Component):
                 "wqe": In(SendFetched),
                 "row": In(QpTx),
                 "status": In(8),
-                "wakes": In(8),
+                "wake_generation": In(8),
                 "waiting": In(1),
                 "ended": In(1),
                 "entering": In(1),
@@ -118,7 +118,7 @@ class RequestRedirect(wiring.Component):
             fail.payload.status.eq(Mux(stopped, WcStatus.WR_FLUSH_ERR, self.status)),
             self.rewind.payload.qp.eq(self.qp),
             self.rewind.payload.position.eq(self.row.position),
-            self.rewind.payload.wakes.eq(self.wakes),
+            self.rewind.payload.wake_generation.eq(self.wake_generation),
             self.rewind.payload.generation.eq(self.row.generation),
         ]
         # The row moved: no WQE that has been fetched for its old place may be taken any more. Where

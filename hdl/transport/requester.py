@@ -1,12 +1,12 @@
 """Fetched send WQEs to packets: checks, PSNs, and the outstanding table's entries."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT
 from hdl.config import NicConfig
-from hdl.ports.jobs import ERA_BITS, Destination, Rewind, SendFetched, TxChecked, TxJob
+from hdl.ports.jobs import PACKET_GENERATION, Destination, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import unanswered
 from hdl.ports.regions import RegionKeyPort
@@ -38,15 +38,17 @@ class Requester(wiring.Component):
     WQE does not end with its last packet. They share the QP's row (``RequestRow``), the WQE's
     outstanding entry (``RequestEntry``) and the checks that are pending (``RequestChecks``).
 
+    Parameters: ``recovery``: the policy; ``paced``: QPs have rate limiters (docs/recipes.md).
     Members: ``wqe`` from the scheduler; ``destination``: where a WQE in a line goes, if it is a
     datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
     ``append``, ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind``
     and ``release`` (line) back; ``started``: a QP's long message begins (``prefetch_window``);
     ``moves``: see ``RequestRedirect``; ``restart`` (from the completer) makes a QP go back to its
     oldest unacknowledged packet, at the next packet of its message, and ``advance`` to a new
-    ``era`` (``RequestEras``), which ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``;
-    ``sent``, ``spoiled``, ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has
-    ``packets``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets
+    ``packet_generation`` (``RequestGenerations``), which ``gone_back`` tells a cycle later;
+    ``turned``: see ``Quiesce``; ``sent``, ``spoiled``, ``drain_start``, ``drain_done``: see
+    ``RequestChecks``, which also has ``packets``. ``spent``, if QPs are ``paced``: see
+    ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets
     the QP's turn ends if the next WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
@@ -58,8 +60,8 @@ class Requester(wiring.Component):
     Reset: idle.
     """
 
-    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
-        self._config, self._recovery = config, recovery
+    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N, paced: bool = False):
+        self._config, self._recovery, self._paced = config, recovery, paced
         super().__init__(
             {
                 "wqe": In(stream.Signature(SendFetched)),
@@ -73,7 +75,7 @@ class Requester(wiring.Component):
                 "row_write": Out(TableWrite(QpNumber, QpTx)),
                 "ack": Out(TableRead(QpNumber, QpAck)),
                 "rx": Out(TableRead(QpNumber, QpRx)),
-                "era": Out(TableRead(QpNumber, ERA_BITS)),
+                "packet_generation": Out(TableRead(QpNumber, PACKET_GENERATION)),
                 "advance": Out(1),
                 "gone_back": Out(stream.Signature(QpNumber, always_ready=True)),
                 "append": Out(stream.Signature(Append)),
@@ -95,13 +97,16 @@ class Requester(wiring.Component):
                 "settled": In(1),
                 "packets": Out(COUNT),
             }
+            | ({"spent": Out(TableRead(QpNumber, 1))} if paced else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         config, recovery = self._config, self._recovery
         m.submodules.row = row = RequestRow()
-        m.submodules.admission = admission = RequestAdmission(config=config, recovery=recovery)
+        m.submodules.admission = admission = RequestAdmission(
+            config=config, recovery=recovery, paced=self._paced
+        )
         m.submodules.packets = packets = RequestPackets(config=config)
         m.submodules.entry = entry = RequestEntry(config=config)
         m.submodules.checks = checks = RequestChecks(config=config)
@@ -124,7 +129,11 @@ class Requester(wiring.Component):
         connect(m, checks.refused, redirect.refused)
 
         # All look at the same WQE and the same rows, which are read together.
-        for table in (self.cfg, self.ack, self.rx, self.era):
+        tables = [self.cfg, self.ack, self.rx, self.packet_generation]
+        if self._paced:
+            tables.append(self.spent)
+            m.d.comb += admission.spent.eq(self.spent.row)
+        for table in tables:
             m.d.comb += [table.index.eq(row.index), table.enable.eq(row.read)]
         m.d.comb += [
             self.destination.index.eq(self.wqe.payload.line),
@@ -213,6 +222,8 @@ class Requester(wiring.Component):
         # Both stay as long as the requester is at a packet, so this may be a cycle late.
         goes_back = Signal()
         m.d.sync += goes_back.eq(self.restart.valid & (self.restart.payload == row.qp))
+        # A QP without credit gives its turn up as one does for whose place another one waits.
+        unpaid = self.spent.row if self._paced else Const(0)
         m.d.comb += [
             admission.ack.eq(self.ack.row),
             admission.rx.eq(self.rx.row),
@@ -227,16 +238,17 @@ class Requester(wiring.Component):
             packets.stopped.eq(admission.stopped),
             packets.reset.eq(admission.reset),
             packets.qp.eq(row.qp),
-            packets.era.eq(self.era.row),
+            packets.generation.eq(self.packet_generation.row),
             # A QP that goes back does so at once; another one when this one's turn is over.
             packets.urgent.eq(refused.valid),
             packets.back.eq(goes_back & ~refused.valid),
             packets.contended.eq(
                 (self.wqe.valid & (self.wqe.payload.qp != row.qp))
                 | (self.restart.valid & (self.restart.payload != row.qp))
+                | unpaid
             ),
             parts.redirect.status.eq(admission.status),
-            parts.redirect.wakes.eq(self.ack.row.wakes),
+            parts.redirect.wake_generation.eq(self.ack.row.wake_generation),
             parts.redirect.entering.eq(entry.busy),
         ]
 

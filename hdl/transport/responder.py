@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
 from hdl.config import NicConfig
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.atomics import AtomicRequest
 from hdl.ports.jobs import (
     Activation,
@@ -21,7 +22,7 @@ from hdl.ports.sources import flushes
 from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
 
-from .receive_types import Part, Pending, ReceiveFlags, ResponderWork, Syndrome
+from .receive_types import Part, Pending, ResponderWork, Syndrome
 from .responder_check import request_facts, request_length
 from .responder_outcome import (
     Outcome,

@@ -10,16 +10,18 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
+from hdl.ports.activations import SendFlags
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import GENERATION, QpAck, QpCfg, QpFetch, QpState, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
+from .eligibility import eligible, queue_holds
 from .fetch_answer import FetchAnswer
 from .fetch_requests import FetchRequests
-from .fetch_turn import FetchTurn, SendFlags
+from .fetch_turn import FetchTurn
 
-__all__ = ["Scheduler", "SendFlags"]
+__all__ = ["Scheduler"]
 
 #: WQEs that wait for the requester. It is rewound at most once for each that it takes, and once
 #: more, so that no WQE that waits sees its generation come again.
@@ -29,12 +31,15 @@ MOST_WAITING = 1 << GENERATION - 1
 class Scheduler(wiring.Component):
     """Takes activated QPs in turn and asks for the next WQEs of each.
 
-    Members: ``doorbell`` (flags DOORBELL, and NEXT with the avail index as data), ``wake`` (QP,
-    from the completer), ``activate`` (from the firmware after a change of state: DOORBELL and
-    WAKE), ``rewind`` (from the requester); ``fetch_req``/``fetch_rsp`` to the fetch engine;
-    ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``: lines
-    of answers that a rewind has made stale; ``started`` from the requester, a QP of which it has
-    begun a message above ``few_bytes``; ``moves``: what it says of a row may be ahead of a rewind.
+    Parameter ``paced``: QPs have rate limiters (docs/recipes.md). Members: ``doorbell`` (flags
+    DOORBELL, and NEXT with the avail index as data), ``wake`` (QP, from the completer),
+    ``activate`` (from the firmware after a change of state: DOORBELL and WAKE), ``rewind`` (from
+    the requester); ``fetch_req``/``fetch_rsp`` to the fetch engine; ``spent``, if QPs are
+    ``paced``: whether the rate limiter has no credit for a QP. It activates the QP with AGAIN when
+    it has. ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``:
+    lines of answers that a rewind has made stale; ``started`` from the requester, a QP of which it
+    has begun a message above ``few_bytes``; ``moves``: what it says of a row may be ahead of a
+    rewind.
 
     Who is next: a QP that may have more goes to the end of the list, so QPs share the fetch engine
     evenly, up to ``BATCH`` WQEs a turn. How far ahead: ``FetchTurn`` works out what a turn asks
@@ -52,8 +57,8 @@ class Scheduler(wiring.Component):
     Reset: nothing is activated.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
+    def __init__(self, *, config: NicConfig, paced: bool = False):
+        self._config, self._paced = config, paced
         activations = stream.Signature(activation_layout(16))
         super().__init__(
             {
@@ -74,6 +79,7 @@ class Scheduler(wiring.Component):
                 "release": Out(stream.Signature(8)),
                 "waiting": Out(range(config.qps + 1)),
             }
+            | ({"spent": Out(TableRead(QpNumber, 1))} if paced else {})
         )
 
     def elaborate(self, platform):
@@ -186,7 +192,10 @@ class Scheduler(wiring.Component):
 
     def _read_rows(self, m: Module, qp: Value) -> None:
         """Read the rows of the QP at hand."""
-        for table in (self.cfg, self.ack, self.tx, self.row):
+        tables = [self.cfg, self.ack, self.tx, self.row]
+        if self._paced:
+            tables.append(self.spent)
+        for table in tables:
             m.d.comb += [table.index.eq(qp), table.enable.eq(1)]
         m.d.sync += self.row_write.index.eq(qp)
 
@@ -195,7 +204,7 @@ class Scheduler(wiring.Component):
 
         Returns the row, and whether there has been no wake since the rewind was asked for."""
         cfg, ack, tx = self.cfg.row, self.ack.row, self.tx.row
-        row, runs, drains = Signal(QpFetch, reset_less=True), Signal(), Signal()
+        row, drains = Signal(QpFetch, reset_less=True), Signal()
         sent, high, oldest = (Signal(16, reset_less=True) for _ in range(3))
         unwoken = Signal(3)
         m.d.sync += [
@@ -203,11 +212,10 @@ class Scheduler(wiring.Component):
             sent.eq(tx.position),
             high.eq(tx.high),
             oldest.eq(ack.position),
-            unwoken.eq(~unequal(self.rewind.payload.wakes, ack.wakes)),
+            unwoken.eq(~unequal(self.rewind.payload.wake_generation, ack.wake_generation)),
         ]
         m.d.comb += [
             drains.eq(cfg.state == QpState.SQD),  # what has begun goes on
-            runs.eq(drains | (cfg.state == QpState.RTS) | (cfg.state == QpState.ERR)),  # or flushes
             turn.drains.eq(drains),
             self.row_write.row.eq(row),
             turn.cfg.eq(cfg),
@@ -223,8 +231,16 @@ class Scheduler(wiring.Component):
                 part.oldest.eq(oldest),
                 part.tx.eq(tx),
                 part.ack.eq(ack),
-                part.may_fetch.eq(runs),
             ]
+        # Of the QP that gets its turn, and of the one for which an answer has come. What has been
+        # fetched is taken whatever its rate is: the requester gives back what may not go.
+        woken, spent = (turn.flags & SendFlags.WAKE) != 0, self.spent.row if self._paced else 0
+        turn_holds = queue_holds(cfg, blocked=row.blocked & ~woken, spent=spent)
+        answer_holds = queue_holds(cfg, blocked=self.row.row.blocked)
+        m.d.comb += [
+            turn.eligible.eq(eligible(turn_holds)),
+            answer.eligible.eq(eligible(answer_holds)),
+        ]
         return row, unwoken
 
     def _turn(self, m: Module, turn, requests, active, free, once_more) -> None:

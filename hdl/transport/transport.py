@@ -14,6 +14,7 @@ from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.csr.command import TransportCommands
 from hdl.csr.counter_names import QP_COUNTER_INDEX
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
 from hdl.ports.headers import Departure, RxHeader
 from hdl.ports.jobs import Activation, TxChecked
@@ -28,11 +29,10 @@ from .qp_counters import QpCounters
 from .qp_timers import QpTimers
 from .receive import Receive
 from .receive_types import COUNTERS as RECEIVE_COUNTERS
-from .receive_types import ReceiveFlags
 from .recovery import Recovery
 from .replier import Replier
 from .request_admission import GidFacts
-from .request_eras import RequestEras
+from .request_generations import RequestGenerations
 from .requester import Requester
 from .scheduler import Scheduler
 from .tx_arbiter import TxArbiter
@@ -176,15 +176,15 @@ class Transport(wiring.Component):
         """What makes a QP go back: no report of it is lost, as the list has room for each QP."""
         qps = self._config.qps
         m.submodules.restarts = self._restarts = restarts = ActivationList(qps=qps, held=True)
-        m.submodules.eras = eras = RequestEras(config=self._config)
-        connect(m, requester.era, eras.requester)
-        connect(m, flipped(self.tx.era), eras.gather)
+        m.submodules.generations = generations = RequestGenerations(config=self._config)
+        connect(m, requester.packet_generation, generations.requester)
+        connect(m, flipped(self.tx.generation), generations.gather)
         connect(m, outstanding.timer, timers.set0)
         connect(m, receive.timer, timers.set1)
         m.submodules.departures = departures = Departures()
         connect(m, flipped(self.departed), departures.departed)
         connect(m, requester.gone_back, departures.restart)
-        connect(m, departures.era, eras.departures)
+        connect(m, departures.generation, generations.departures)
         connect(m, departures.timer, timers.set2)
         for mine, table in (
             (departures.row, self.tables.qp_sent_departures),
@@ -194,7 +194,7 @@ class Transport(wiring.Component):
         connect(m, receive.running, timers.running)
         connect(m, flipped(self.command.drop), outstanding.drop)
         m.d.comb += [
-            eras.advance.eq(requester.advance),
+            generations.advance.eq(requester.advance),
             timers.tick.eq(self.command.timer_tick),
             restarts.set0.valid.eq(receive.restart.valid),
             restarts.set0.payload.qp.eq(receive.restart.payload),

@@ -189,7 +189,7 @@ def test_unserved_type():
 def test_hints():
     bench = QpBench()
     bench.function.hints.qpn(0xABCD15)
-    bench.function.hints.start(qp_rx={"msn": 7}, qp_ack={"wakes": 3})
+    bench.function.hints.start(qp_rx={"msn": 7}, qp_ack={"wake_generation": 3})
     bench.qpn, bench.pair = bench.create(), 5
     assert bench.qpn == 0xABCD15
     bench.go(S.INIT)

@@ -31,7 +31,7 @@ WIDTH = int(os.environ["WIDTH"])
 MRS = int(os.environ["MRS"])
 LINES = int(os.environ["LINES"])  # 0: without a cache, and packets one by one
 LANES = WIDTH // 8
-QPS = 4  # whose eras change
+QPS = 4  # whose generations change
 LAST = 1 << packet_beat(WIDTH)["last"].offset
 
 
@@ -47,7 +47,7 @@ class Bench:
         self.dut, self.bus = dut, Bus(dut, deadline)
         self.settings = (idle, stall, latency)
         self.expected: list[tuple[int, dict, bytes | None, bool]] = []
-        self.eras: dict[int, int] = defaultdict(int)
+        self.generations: dict[int, int] = defaultdict(int)
         self.serial = 0
         self.notes: list[dict] = []
         self.came = self.looked_at = 0  # whole packets among the beats that were looked at
@@ -56,7 +56,7 @@ class Bench:
         idle, stall, latency = self.settings
         bus, rng, name = self.bus, self.rng, "gather__"
         self.table = Table(bus, f"{name}mr", regions(self.model))
-        self.era_table = Table(bus, f"{name}era", lambda qp: self.eras[qp])
+        self.generation_table = Table(bus, f"{name}generation", lambda qp: self.generations[qp])
         self.lines = Lines(bus, f"{name}slot")
         self.job = Source(bus, f"{name}job", rng, idle)
         self.checked = Sink(bus, f"{name}checked", rng, stall)
@@ -478,13 +478,15 @@ async def drain_waits_for_data(dut):
     await bench.finish()
 
 
-class Eras:
-    """Packets of requesters whose eras change, and what may become of each."""
+class Generations:
+    """Packets of requesters whose generations change, and what may become of each."""
 
     def __init__(self, bench):
         self.bench = bench
-        self.latest: dict[int, int] = {}  # PSN -> QP, while the packet's era is the QP's
-        self.never: set[int] = set()  # PSNs of packets whose era was over when they were answered
+        self.latest: dict[int, int] = {}  # PSN -> QP, while the packet's generation is the QP's
+        self.never: set[int] = (
+            set()
+        )  # PSNs of packets whose generation was over when they were answered
         self.either: set[int] = set()  # ... or was over before they were out
 
     def send(self, qp, *, request=1):
@@ -502,7 +504,7 @@ class Eras:
         job |= {"qp": qp, "request": request}
 
         def offered():
-            job["era"] = bench.eras[qp]
+            job["generation"] = bench.generations[qp]
             if request and kind != 1:
                 self.latest[job["header"]["psn"]] = qp
             return offer()
@@ -515,7 +517,7 @@ class Eras:
     def advance(self, qp):
         """The QP goes back: what it has handed over is stale from the next cycle on."""
         bench, sent = self.bench, self.sent()
-        bench.eras[qp] = (bench.eras[qp] + 1) % 4
+        bench.generations[qp] = (bench.generations[qp] + 1) % 4
         order = [header["psn"] for _, header, _, _ in bench.expected]
         answered = set(order[: len(bench.checked.items)])
         for psn in [psn for psn, one in self.latest.items() if one == qp]:
@@ -545,30 +547,30 @@ class Eras:
 async def stale_requests(dut):
     """A QP goes back while its packets wait: they are dropped, and nobody else's are."""
     bench = await Bench(dut, seed=31, latency=100).start()
-    eras = Eras(bench)
+    generations = Generations(bench)
     for n in range(40):
-        eras.send(n % 2)
+        generations.send(n % 2)
     await bench.bus.until(lambda: len(bench.checked.items) > 20)
-    eras.advance(1)
+    generations.advance(1)
     for n in range(20):
-        eras.send(n % 2, request=n % 4 != 3)
-    dropped = await eras.check()
+        generations.send(n % 2, request=n % 4 != 3)
+    dropped = await generations.check()
     assert len(dropped) > (5 if LINES else 0)  # one by one, few wait
 
 
 @cocotb.test(skip=not LINES)  # one by one, too few packets wait to be dropped
 async def eras_at_random(dut):
     bench = await Bench(dut, seed=32, latency=200, stall=0.7).start()
-    eras, dropped = Eras(bench), set()
+    generations, dropped = Generations(bench), set()
     for _ in range(3):
-        # No packet waits here, so none of these is taken for one of four eras later.
+        # No packet waits here, so none of these is taken for one of four generations later.
         for qp in bench.rng.sample(3 * list(range(QPS)), 3 * QPS):
             for _ in range(bench.rng.randrange(16)):
-                eras.send(bench.rng.randrange(QPS))
+                generations.send(bench.rng.randrange(QPS))
             for _ in range(bench.rng.randrange(200)):
                 await bench.bus.cycle()
-            eras.advance(qp)
-        dropped |= await eras.check()
+            generations.advance(qp)
+        dropped |= await generations.check()
     assert len(dropped) > 20
 
 

@@ -37,7 +37,7 @@ def _window(m: Module) -> None:
     for port in (*rows, dut.flags, dut.notified):
         value = Value.cast(port)
         m.d.comb += value.eq(AnyConst(len(value)))
-    m.d.comb += [dut.fetch.eq(row), dut.row.eq(row), dut.may_fetch.eq(AnyConst(1))]
+    m.d.comb += [dut.fetch.eq(row), dut.row.eq(row), dut.eligible.eq(AnyConst(1))]
     cycle, over = Signal(3), Signal()
     m.d.sync += cycle.eq(Mux(cycle == 5, 5, cycle + 1))
     m.d.comb += [

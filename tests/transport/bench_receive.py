@@ -686,7 +686,7 @@ async def acknowledgements(dut):
     assert not completions(seen)
     assert h.counters()["unexpected_response"] == 0
     seen = await h.packet(peer.answer())  # one outstanding packet is left: that is it
-    assert len(completions(seen)) == 1 and h.ack[QP]["wakes"] == 4
+    assert len(completions(seen)) == 1 and h.ack[QP]["wake_generation"] == 4
     seen = await h.packet(peer.answer())  # answers nothing
     assert h.counters()["unexpected_response"] == 1 and h.ack[QP]["psn"] == 4
 
@@ -744,7 +744,7 @@ async def read_responses(dut):
     seen = await h.packet(peer.answer(0x10, length=0))
     assert seen.jobs[0]["kind"] == 0 and seen.pops == 1
     seen = await h.packet(peer.answer(0x10, length=256))
-    assert h.ack[QP]["reads"] == 3 and h.ack[QP]["wakes"] == 4
+    assert h.ack[QP]["reads"] == 3 and h.ack[QP]["wake_generation"] == 4
     seen = await h.packet(peer.answer(0x10, ahead=-1, length=256))  # ghost
     assert seen.jobs[0]["kind"] == 1 and h.counters()["unexpected_response"] == 1
 

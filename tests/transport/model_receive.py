@@ -498,7 +498,7 @@ class World:
         out.pops += 1
         out.timeouts.append(0 if ack["waiting"] else cfg["timeout"])
         out.wakes = 1  # for all that the packet finishes
-        ack["wakes"] = (ack["wakes"] + 1) % 256
+        ack["wake_generation"] = (ack["wake_generation"] + 1) % 256
         ack["reads"] = (ack["reads"] + (entry["opcode"] in FETCHES)) % 256
         ack["read_begun"] = ack["resent"] = ack["status"] = 0
         ack["position"] = (ack["position"] + 1) % 65536

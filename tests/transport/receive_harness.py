@@ -156,7 +156,7 @@ class Harness:
         self.rx = {i: dict(row) for i, row in self.world.rx.items()}
         self.ahead = {i: dict(row) for i, row in self.world.rx.items()}
         self.ack = {i: dict(row) for i, row in self.world.ack.items()}
-        self._woken = {i: row["wakes"] for i, row in self.ack.items()}
+        self._woken = {i: row["wake_generation"] for i, row in self.ack.items()}
         self.pool = {i: dict(row) for i, row in self.world.pool.items()}
         self.outstanding = {i: [dict(e) for e in self.world.outstanding[i]] for i in self.rx}
         self.next = self.world.next.copy()
@@ -405,7 +405,7 @@ class Harness:
                     self._show_oldest(qp)
             else:
                 seen.wakes += 1
-                told = self.ack[qp]["wakes"]
+                told = self.ack[qp]["wake_generation"]
                 assert told != self._woken[qp], "the row must be written with the wake"
                 self._woken[qp] = told
 
@@ -439,7 +439,7 @@ class Harness:
             assert not differs, f"job (got, expected): {differs} in {seen}"
         for got, effect in zip(seen.effects, effects, strict=True):
             self._compare_effect(got, effect, seen)
-        for name in ("pops", "wakes"):
+        for name in ("pops", "wake_generation"):
             assert getattr(seen, name) == sum(getattr(r, name) for r in results), (name, seen)
         for name in ("timers", "timeouts", "atomics"):
             expected = [one for result in results for one in getattr(result, name)]

@@ -134,7 +134,7 @@ class Overlap(Harness):
             rows = [told(one[qp], answered=answered) for one in (self.rx, self.ahead, world.rx)]
             assert rows[0] == rows[1] == rows[2], (qp, *rows)
             assert self.outstanding[qp] == world.outstanding[qp]
-            names = ("reads", "wakes") if world.in_error(qp) else self.ack[qp].keys()
+            names = ("reads", "wake_generation") if world.in_error(qp) else self.ack[qp].keys()
             for name in names:
                 assert self.ack[qp][name] == world.ack[qp][name], (qp, name)
             if not world.in_error(qp):

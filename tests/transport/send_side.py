@@ -11,13 +11,13 @@ from hdl.abi.enums import QpType, WrOpcode
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.context.table import Table
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Destination, FetchStatus, TxSource
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpRx, QpState, QpTx
 from hdl.transport.go_back_n import GO_BACK_N
 from hdl.transport.outstanding import OutstandingTable
-from hdl.transport.receive_types import ReceiveFlags
 from hdl.transport.recovery import Recovery
-from hdl.transport.request_eras import RequestEras
+from hdl.transport.request_generations import RequestGenerations
 from hdl.transport.requester import Requester
 from hdl.transport.scheduler import Scheduler
 from tests.operations import request_row
@@ -31,12 +31,13 @@ CONFIG = NicConfig(
 class SendSide(Elaboratable):
     """Scheduler, requester, outstanding table and the QP tables."""
 
-    def __init__(self, config: NicConfig = CONFIG, recovery: Recovery = GO_BACK_N):
+    def __init__(self, config: NicConfig = CONFIG, recovery: Recovery = GO_BACK_N, paced=False):
         self.config = config
-        self.scheduler = Scheduler(config=config)
-        self.requester = Requester(config=config, recovery=recovery)
+        self.scheduler = Scheduler(config=config, paced=paced)
+        self.requester = Requester(config=config, recovery=recovery, paced=paced)
+        self.spent = Ram(shape=1, depth=config.qps, reads=2) if paced else None
         self.outstanding = OutstandingTable(config=config)
-        self.eras = RequestEras(config=config)
+        self.generations = RequestGenerations(config=config)
         self.destinations = Ram(shape=Destination, depth=config.send_lines, forward=False)
         self.cfg = Table(row=QpCfg, depth=config.qps, index_width=14, reads=2, owned=False)
         self.fetch = Table(row=QpFetch, depth=config.qps, index_width=14)
@@ -46,7 +47,7 @@ class SendSide(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        parts = ("scheduler", "requester", "outstanding", "eras", "destinations")
+        parts = ("scheduler", "requester", "outstanding", "generations", "destinations")
         for name in (*parts, "cfg", "fetch", "tx", "ack", "rx"):
             setattr(m.submodules, name, getattr(self, name))
         s, r, o = self.scheduler, self.requester, self.outstanding
@@ -68,7 +69,7 @@ class SendSide(Elaboratable):
             (s.ack, self.ack.read0),
             (r.ack, self.ack.read1),
             (r.rx, self.rx.read0),
-            (r.era, self.eras.requester),
+            (r.packet_generation, self.generations.requester),
         ):
             wiring.connect(m, a, b)
         read = self.destinations.read0
@@ -77,7 +78,15 @@ class SendSide(Elaboratable):
             read.enable.eq(r.destination.enable),
             r.destination.row.eq(read.row),
         ]
-        m.d.comb += [s.moves.eq(r.moves), r.room.eq(o.room), self.eras.advance.eq(r.advance)]
+        if self.spent:
+            m.submodules.spent = self.spent
+            for port, table in ((s.spent, self.spent.read0), (r.spent, self.spent.read1)):
+                m.d.comb += [
+                    table.index.eq(port.index),
+                    table.enable.eq(port.enable),
+                    port.row.eq(table.row),
+                ]
+        m.d.comb += [s.moves.eq(r.moves), r.room.eq(o.room), self.generations.advance.eq(r.advance)]
         return m
 
 
@@ -343,16 +352,21 @@ class World:
 
 
 @cache
-def send_side(config: NicConfig, recovery: Recovery = GO_BACK_N) -> Prepared:
+def send_side(config: NicConfig, recovery: Recovery = GO_BACK_N, paced=False) -> Prepared:
     """The ``SendSide`` of all scenarios with this configuration and policy."""
-    return Prepared(SendSide(config, recovery))
+    return Prepared(SendSide(config, recovery, paced))
 
 
 def run(
-    scenario, deadline=40_000, config: NicConfig = CONFIG, world=World, recovery=GO_BACK_N
+    scenario,
+    deadline=40_000,
+    config: NicConfig = CONFIG,
+    world=World,
+    recovery=GO_BACK_N,
+    paced=False,
 ) -> None:
     """Runs ``scenario(ctx, world)`` around a ``SendSide``."""
-    side = send_side(config, recovery)
+    side = send_side(config, recovery, paced)
     world = world(side.component)
 
     async def bench(ctx):

@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.context.table import Table
-from hdl.ports.headers import ERA_BITS
+from hdl.ports.headers import PACKET_GENERATION
 from hdl.ports.rows import QpSent
 from hdl.transport.departures import WAITING, Departures
 from hdl.transport.qp_timers import TimerKind
@@ -20,41 +20,47 @@ PSN = 1 << 24
 
 
 class Bench(Elaboratable):
-    """The component with its table, and the eras of the QPs."""
+    """The component with its table, and the generations of the QPs."""
 
     def __init__(self):
         self.dut = Departures()
         self.table = Table(row=QpSent, depth=QPS, index_width=14)
-        self.eras = Ram(shape=ERA_BITS, depth=QPS, earlier=(0,))
+        self.generations = Ram(shape=PACKET_GENERATION, depth=QPS, earlier=(0,))
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.dut, m.submodules.table = self.dut, self.table
-        m.submodules.eras = self.eras
+        m.submodules.generations = self.generations
         wiring.connect(m, self.dut.row, self.table.read0)
         wiring.connect(m, self.dut.write, self.table.write)
         m.d.comb += [
-            self.eras.read0.index.eq(self.dut.era.index),
-            self.eras.read0.enable.eq(self.dut.era.enable),
-            self.dut.era.row.eq(self.eras.read0.row),
+            self.generations.read0.index.eq(self.dut.generation.index),
+            self.generations.read0.enable.eq(self.dut.generation.enable),
+            self.dut.generation.row.eq(self.generations.read0.row),
         ]
         return m
 
     async def start(self, ctx):
         await ctx.tick().until(self.table.ready)
 
-    async def leave(self, ctx, qp, psn, *, asks=1, era=0, timeout=7):
-        departure = {"counts": 1, "asks": asks, "qp": qp, "psn": psn % PSN, "era": era}
+    async def leave(self, ctx, qp, psn, *, asks=1, generation=0, timeout=7):
+        departure = {
+            "counts": 1,
+            "asks": asks,
+            "qp": qp,
+            "psn": psn % PSN,
+            "generation": generation,
+        }
         ctx.set(self.dut.departed.payload, departure | {"timeout": timeout})
         ctx.set(self.dut.departed.valid, 1)
         await ctx.tick()
         ctx.set(self.dut.departed.valid, 0)
 
-    async def go_back(self, ctx, qp, era):
-        """The requester takes a restart: a new era, and a cycle later the word of it."""
-        write = self.eras.write
+    async def go_back(self, ctx, qp, generation):
+        """The requester takes a restart: a new generation, and a cycle later the word of it."""
+        write = self.generations.write
         ctx.set(write.index, qp)
-        ctx.set(write.row, era)
+        ctx.set(write.row, generation)
         ctx.set(write.enable, 1)
         await ctx.tick()
         ctx.set(write.enable, 0)
@@ -102,10 +108,10 @@ def test_the_newest_counts_and_the_last_that_asks():
         assert await bench.row(ctx, 2) == (9, 9, 1)
         assert timers == [(1, 7)]
         # Sent again from the first one on: what has been sent is not forgotten.
-        await bench.go_back(ctx, 1, era=1)
+        await bench.go_back(ctx, 1, generation=1)
         await ctx.tick().repeat(10)
         assert await bench.row(ctx, 1) == (4, 3, 0), "nothing is waited for"
-        await bench.leave(ctx, 1, 2, era=1)
+        await bench.leave(ctx, 1, 2, generation=1)
         await ctx.tick().repeat(10)
         assert await bench.row(ctx, 1) == (4, 2, 1)
         assert timers == [(1, 7), (1, 7)]
@@ -119,7 +125,7 @@ def test_what_was_handed_over_before_the_qp_went_back():
     async def scenario(ctx, bench, timers):
         await bench.leave(ctx, 3, 5)
         await ctx.tick().repeat(10)
-        await bench.go_back(ctx, 3, era=1)
+        await bench.go_back(ctx, 3, generation=1)
         for psn in (6, 7):
             await bench.leave(ctx, 3, psn)
         await ctx.tick().repeat(20)
@@ -152,7 +158,7 @@ def test_a_burst_is_noted_to_the_last():
     async def scenario(ctx, bench, timers):
         for n in range(WAITING):
             await bench.leave(ctx, n % QPS, n // QPS + 1)
-        await bench.go_back(ctx, 0, era=1)
+        await bench.go_back(ctx, 0, generation=1)
         await ctx.tick().repeat(8 * WAITING)
         last = WAITING // QPS
         assert [await bench.row(ctx, qp) for qp in range(1, QPS)] == [(last, last, 1)] * (QPS - 1)

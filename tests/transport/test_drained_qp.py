@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from hdl.ports.activations import SendFlags
 from hdl.ports.rows import QpState
-from hdl.transport.fetch_turn import SendFlags
 from tests.transport.send_side import CONFIG, run, wqe
 
 MTU = 256

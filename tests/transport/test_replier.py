@@ -373,7 +373,7 @@ def test_one_nak_for_many_refused_responses(delay):
         assert responses(w, 2) == [(10 + n, 0x1F) for n in range(4)]
         assert ctx.get(w.dut.replier.naks) == 2
         assert ctx.get(w.dut.replier.read_packets) == 4
-        # A second era: READs accepted later can be refused again.
+        # A second generation: READs accepted later can be refused again.
         for qp in (1, 3):
             await w.program(ctx, w.dut.rx, qp, psn=15, msn=5, read_tail=5)
             row = {"va": qp << 12, "rkey": 9, "length": MTU, "psn": 14, "msn": 5}

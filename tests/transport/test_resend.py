@@ -41,11 +41,11 @@ def test_a_pause_holds_up_what_the_qp_sends_again():
         world.queues[3] = [wqe(length=1)]
         await world.ring(ctx, 3)
         await ctx.tick().repeat(500)
-        await world.wake(ctx, 2, psn=0x101, start=0x100, wakes=1, waiting=1)
+        await world.wake(ctx, 2, psn=0x101, start=0x100, wake_generation=1, waiting=1)
         await ctx.tick().repeat(500)
         assert [job.header.dest_qp for job in world.jobs] == [0x4003], "the other QP only"
         world.jobs.clear()
-        await world.wake(ctx, 2, psn=0x101, start=0x100, wakes=2)
+        await world.wake(ctx, 2, psn=0x101, start=0x100, wake_generation=2)
         await world.until(ctx, lambda: len(world.jobs) == 4)
         await ctx.tick().repeat(200)
         assert psns(world) == [0x101, 0x102, 0x103, 0x104]
@@ -67,7 +67,12 @@ def test_a_qp_that_breaks_in_a_pause_is_flushed_to_its_end():
         world.queues[2] += [wqe(), wqe()]
         await world.ring(ctx, 2)
         for ended in (1, 2):  # flushed
-            row = {"psn": 0x100, "start": 0x100 + ended, "position": ended, "wakes": ended}
+            row = {
+                "psn": 0x100,
+                "start": 0x100 + ended,
+                "position": ended,
+                "wake_generation": ended,
+            }
             await world.pop(ctx, 2)
             await world.wake(ctx, 2, waiting=1, error=1, **row)
         for _ in range(2):
@@ -91,7 +96,7 @@ def test_a_wqe_that_ends_meanwhile_is_not_sent_again():
         await world.acknowledge(ctx, 2, psn=0x100, start=0x100)
         await world.restart(ctx, 2)
         # Before the WQE has been fetched again.
-        await world.acknowledge(ctx, 2, psn=0x103, start=0x103, position=2, wakes=2)
+        await world.acknowledge(ctx, 2, psn=0x103, start=0x103, position=2, wake_generation=2)
         await world.until(ctx, lambda: len(world.jobs) == 1)
         await ctx.tick().repeat(300)
         assert psns(world) == [0x103]
@@ -153,27 +158,27 @@ def test_a_message_that_pauses_is_given_back():
         sent = len(world.handed)
         await ctx.tick().repeat(500)
         assert len(world.handed) == sent, "nothing before its end"
-        await world.wake(ctx, 2, psn=0x103, start=0x100, wakes=1)
+        await world.wake(ctx, 2, psn=0x103, start=0x100, wake_generation=1)
         await world.until(ctx, lambda: len(world.jobs) == sent + 37)
         assert psns(world)[sent:] == list(range(0x103, 0x128))
 
     run(scenario)
 
 
-def test_each_restart_begins_an_era_of_the_qp():
+def test_each_restart_begins_a_generation_of_the_qp():
     """What was handed over before can be told from what comes after; other QPs stay as they are."""
 
     async def scenario(ctx, world):
         for qp in (2, 3):
             await world.connect(ctx, qp)
             world.queues[qp] = [wqe(length=4 * MTU)]
-        for era in range(6):
+        for generation in range(6):
             world.handed.clear()
             for qp in (2, 3):
                 await world.ring(ctx, qp, len(world.queues[qp]))
             await world.until(ctx, lambda: len(world.handed) == 8)
-            found = {(job.qp, job.era, job.request) for job in world.handed}
-            assert found == {(2, era % 4, 1), (3, 0, 1)}
+            found = {(job.qp, job.generation, job.request) for job in world.handed}
+            assert found == {(2, generation % 4, 1), (3, 0, 1)}
             await ctx.tick().repeat(100)
             world.queues[3].append(wqe(length=4 * MTU))
             await world.acknowledge(ctx, 2, psn=0x100, start=0x100)
@@ -298,7 +303,7 @@ class Peer:
             "start": (FIRST + begin) % (1 << 24),
             "position": self.position,
             "reads": self.reads & 0xFF,
-            "wakes": self.wakes & 0xFF,
+            "wake_generation": self.wakes & 0xFF,
         }
         await (self.world.wake if ended else self.world.acknowledge)(ctx, self.qp, **row)
 

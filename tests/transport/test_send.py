@@ -157,11 +157,11 @@ def test_reads_wait_for_the_limit_and_wake():
         await world.until(ctx, lambda: len(world.jobs) == 2)
         await ctx.tick().repeat(300)
         assert len(world.jobs) == 2
-        await world.wake(ctx, 1, reads=1, wakes=1)
+        await world.wake(ctx, 1, reads=1, wake_generation=1)
         await world.until(ctx, lambda: len(world.jobs) == 3)
         await ctx.tick().repeat(300)
         assert len(world.jobs) == 3
-        await world.wake(ctx, 1, reads=3, wakes=3)
+        await world.wake(ctx, 1, reads=3, wake_generation=3)
         await world.until(ctx, lambda: len(world.jobs) == 4)
         assert [j.header.psn for j in world.jobs] == [0x100, 0x101, 0x103, 0x106]
 
@@ -176,7 +176,7 @@ def test_fence_waits_for_reads_only():
         await world.until(ctx, lambda: len(world.jobs) == 2)
         await ctx.tick().repeat(300)
         assert len(world.jobs) == 2
-        await world.wake(ctx, 1, reads=1, wakes=1)
+        await world.wake(ctx, 1, reads=1, wake_generation=1)
         await world.until(ctx, lambda: len(world.jobs) == 3)
 
     run(scenario)
@@ -264,7 +264,7 @@ async def finish_all(ctx, world, qp, count, row):
         found.append((entry.position, entry.status))
         await world.pop(ctx, qp)
         row["reads"] = (row["reads"] + entry.data) % 256
-        row["wakes"] = (row["wakes"] + 1) % 256
+        row["wake_generation"] = (row["wake_generation"] + 1) % 256
         await world.wake(ctx, qp, error=1, **row)
     return found
 
@@ -273,7 +273,7 @@ async def finish_all(ctx, world, qp, count, row):
 @pytest.mark.parametrize("together", [True, False])
 def test_every_read_of_a_qp_in_error_comes_back(first, together):
     """However many there are, whatever the limit of READs is: once each, and in order."""
-    count, row = 31, {"reads": 0, "wakes": 0}
+    count, row = 31, {"reads": 0, "wake_generation": 0}
 
     async def scenario(ctx, world):
         state = QpState.ERR if first == "flushed" else QpState.RTS
@@ -446,7 +446,7 @@ def test_error_of_the_peer_stops_a_message_on_its_way():
         world.queues[2] = [wqe(length=40 * MTU), wqe(length=3)]
         await world.ring(ctx, 2)
         await world.until(ctx, lambda: len(world.jobs) == 6)
-        await world.wake(ctx, 2, error=1, wakes=1)
+        await world.wake(ctx, 2, error=1, wake_generation=1)
         await world.until(ctx, lambda: len(world.pokes) == 2)
         assert len(world.jobs) < 20
         for _ in range(2):
@@ -568,7 +568,7 @@ def test_reads_are_asked_for_as_they_can_be_started():
             finished += step
             for _ in range(step):
                 await world.pop(ctx, 1)
-            await world.wake(ctx, 1, reads=finished, wakes=finished)
+            await world.wake(ctx, 1, reads=finished, wake_generation=finished)
             await world.until(ctx, lambda n=finished: len(world.jobs) == 4 + n)
             # Another QP never waits for them.
             world.queues[2].append(wqe(length=1))
@@ -620,7 +620,7 @@ def test_doorbell_of_a_blocked_qp_is_heard_when_it_is_woken():
         await world.ring(ctx, 1)
         await ctx.tick().repeat(100)
         assert len(world.polled) == polls
-        await world.wake(ctx, 1, reads=1, wakes=1)
+        await world.wake(ctx, 1, reads=1, wake_generation=1)
         await world.until(ctx, lambda: len(world.jobs) == 3)
 
     run(scenario)

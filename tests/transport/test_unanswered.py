@@ -67,7 +67,7 @@ def test_requests_without_packets(make, allowed):
         found = await finished(ctx, world, 2, 1)
         if make is local_inv:  # it waits for the end of what is in front of it
             assert not world.changes
-            await world.wake(ctx, 2, position=1, psn=10, wakes=1)
+            await world.wake(ctx, 2, position=1, psn=10, wake_generation=1)
         found += await finished(ctx, world, 2, 2)
         assert found == list(enumerate(ends))
         # 3 packets, one behind them if all went well: the request between has no PSN
