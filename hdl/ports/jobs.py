@@ -381,7 +381,7 @@ class Rewind(data.Struct):
     """The requester gives a WQE back: the scheduler fetches again from ``position``.
 
     ``blocked``: not before the completer has finished an operation of this QP; ``wake_generation``:
-    of ``QpAck`` as the requester saw it, so that none is missed; ``generation``: of what follows."""
+    of ``QpAck`` as the requester saw it, so none is missed; ``generation``: of what follows."""
 
     qp: QpNumber
     position: 16

@@ -66,7 +66,7 @@ class FetchAnswer(wiring.Component):
         # row's position to its own.
         answered, known, place = Signal(16), Signal(16), Signal(16)
         under_way = Signal(8)  # never as many as this can count
-        expected, all_asked, told_before, none = Signal(4), Signal(4), Signal(4), Signal(4)
+        expected, all_asked, same_index, none = Signal(4), Signal(4), Signal(4), Signal(4)
         serves, reads_left = Signal(), Signal()  # some of the QP's READs have not finished
         m.d.sync += [
             facts.good.eq(
@@ -83,7 +83,7 @@ class FetchAnswer(wiring.Component):
             expected.eq(_alike(answer.position, fetch.position)),
             all_asked.eq(_alike(fetch.available, fetch.asked)),
             none.eq(_alike(fetch.position, fetch.asked)),
-            told_before.eq(_alike(answer.available, fetch.available)),
+            same_index.eq(_alike(answer.available, fetch.available)),
             reads_left.eq(self.tx.reads != self.ack.reads),
         ]
         m.d.comb += [
@@ -91,7 +91,7 @@ class FetchAnswer(wiring.Component):
             facts.serves.eq(serves),
             # An answer from before a rewind may have the right position, but nobody expects it.
             facts.fresh.eq(serves & expected.all() & ~none.all()),
-            facts.same.eq(told_before.all()),
+            facts.same.eq(same_index.all()),
             facts.inside.eq(~place[8:].any() & (place[:8] < under_way)),
             # Half of what may be under way is asked for at a time.
             facts.more.eq((under_way <= self.half) & ~all_asked.all()),

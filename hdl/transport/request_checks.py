@@ -50,6 +50,22 @@ class Handed(data.Struct):
     line: 8
 
 
+def unsent_layout(number_bits: int) -> data.StructLayout:
+    """A packet that nothing answers, between its check and its way."""
+    return data.StructLayout(
+        {
+            "qp": QpNumber,
+            "position": 16,
+            "number": number_bits,  # of its WQE's entry
+            "ends": 1,  # it is the last one of its WQE
+            "generation": 1,  # of the drain
+            "begins": 1,  # it is the first one
+            "bad": 1,  # its check was not good,
+            "absent": 1,  # so it is not on its way; or there has been none
+        }
+    )
+
+
 class RequestChecks(wiring.Component):
     """Pairs each packet with the gather's answer, in order, and passes on those refused.
 
@@ -183,10 +199,10 @@ class RequestChecks(wiring.Component):
                 self.finish.payload.ends.eq(0),
             ]
         if self._config.features & UNANSWERED:
-            self._leave(m, platform, (taken, bad), leaving, refused_generation)
+            self._unanswered(m, platform, (taken, bad), leaving, refused_generation)
         return m
 
-    def _leave(
+    def _unanswered(
         self,
         m: Module,
         platform,
@@ -194,17 +210,46 @@ class RequestChecks(wiring.Component):
         leaving: Signal,
         refused_generation: Signal,
     ) -> None:
-        """Packets that nothing answers wait until they are on their way.
-
-        The entry of a WQE of one packet is not known yet when the packet is handed over."""
+        """Packets that nothing answers wait until they are on their way; then their WQEs end."""
         taken, bad = packet
-        queue, drain, refused = m.submodules.queue, m.submodules.drain, self.refused.payload
+        waiting, spoiled, some_gone, sends = self._await(m, platform, taken, bad, leaving)
+        leaves, void = self._judge(m, waiting, spoiled, some_gone, taken, sends)
+        refused, finish = self.refused, self.finish
+        # What is refused and what is finished, if anything is, before it is known whether.
+        with m.If(~refused.valid & ~taken):
+            m.d.sync += [
+                refused.payload.qp.eq(waiting.qp),
+                refused.payload.position.eq(waiting.position),
+                refused.payload.status.eq(WcStatus.GENERAL_ERR),
+                refused_generation.eq(waiting.generation),
+            ]
+        with m.If(leaves & spoiled & ~void):
+            m.d.sync += refused.valid.eq(1)
+        with m.Elif(leaves):
+            m.d.sync += finish.valid.eq(waiting.ends & ~void)
+        with m.If(~finish.valid & ~taken):
+            m.d.sync += [
+                finish.payload.qp.eq(waiting.qp),
+                finish.payload.number.eq(waiting.number),
+                finish.payload.ends.eq(1),
+            ]
+        # It leaves the drain a cycle later; nothing is refused in that cycle.
+        drain, left, left_generation = m.submodules.drain, Signal(), Signal()
+        m.d.sync += [left.eq(sends & (void | ~spoiled)), left_generation.eq(waiting.generation)]
+        with m.If(left):
+            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(left_generation)]
+
+    def _await(self, m: Module, platform, taken: Signal, bad: Signal, leaving: Signal):
+        """Keep packets, and what egress says of them, in the order of their checks.
+
+        Returns the oldest packet, whether it is spoiled, whether egress has said so of any that
+        wait, and a signal for the caller to drive: the oldest packet leaves."""
+        queue = m.submodules.queue
         oldest, bits = queue.o.payload.handed, ceil_log2(self._config.outstanding)
+        # The entry of a WQE of one packet is not known yet when the packet is handed over.
         m.submodules.numbers = numbers = memory.Memory(shape=bits, depth=PENDING, init=[])
         store, load = numbers.write_port(), numbers.read_port(domain="comb")
-        layout = {"qp": QpNumber, "position": 16, "number": bits, "ends": 1, "generation": 1}
-        layout |= {"begins": 1, "bad": 1, "mark": 1}
-        entry = data.StructLayout(layout)
+        entry = unsent_layout(bits)
         m.submodules.unsent = unsent = StreamFifo(shape=entry, depth=UNSENT)
         # Much is decided by what comes out of its RAM.
         m.submodules.next = next_ = Register(shape=entry)
@@ -214,15 +259,7 @@ class RequestChecks(wiring.Component):
         gone, some_gone = Signal(range(UNSENT + 1)), Signal()  # sent, of those that wait; not 0
         out, out_spoiled = Signal(), Signal()  # egress says so late
         m.d.sync += [out.eq(self.sent), out_spoiled.eq(self.spoiled)]
-        first, leaves, waiting = oldest.begins & taken, Signal(), next_.o.payload
-        sends = Signal()  # a packet leaves
-        # A WQE has failed once one of its packets is ``bad`` or spoiled, and its entry may be
-        # another's from then on. Packets of one QP pass here one WQE after the other, so one bit
-        # for each QP, which each beginning sets anew, knows that of its WQE at hand. What is no
-        # packet on its way (``mark``) passes here for the sake of this bit only.
-        m.submodules.failed = failed = Ram(shape=1, depth=self._config.qps, forward=False)
-        looked = Signal()  # the bit of the QP that waits has been read
-        wrong, void = Signal(), Signal()  # spoiled; nothing ends with it
+        first, sends = oldest.begins & taken, Signal()
         m.d.comb += [
             store.data.eq(self.number),
             store.en.eq(self.begun),
@@ -236,31 +273,13 @@ class RequestChecks(wiring.Component):
             unsent.i.payload.generation.eq(queue.o.payload.generation),
             unsent.i.payload.begins.eq(oldest.begins),
             unsent.i.payload.bad.eq(bad),
-            unsent.i.payload.mark.eq(bad | ~oldest.job),
+            unsent.i.payload.absent.eq(bad | ~oldest.job),
             leaving.eq(unsent.i.ready),
-            leaves.eq(
-                next_.o.valid
-                & looked
-                & (waiting.mark | some_gone)
-                & ~taken
-                & ~self.finish.valid
-                & ~self.refused.valid
-            ),
-            next_.o.ready.eq(leaves),
-            sends.eq(leaves & ~waiting.mark),
-            wrong.eq(look.data & ~waiting.mark),
-            void.eq(waiting.mark | (failed.read0.row & ~waiting.begins)),
-            failed.read0.index.eq(waiting.qp),
-            failed.read0.enable.eq(next_.o.valid),
-            failed.write.index.eq(waiting.qp),
-            failed.write.row.eq(waiting.bad | wrong | (failed.read0.row & ~waiting.begins)),
-            failed.write.enable.eq(leaves),
         ]
         m.d.sync += [
             store.addr.eq(store.addr + self.begun),
             keep.addr.eq(keep.addr + out),
             some_gone.eq(out | Mux(sends, gone > 1, gone != 0)),
-            looked.eq(next_.o.valid & ~leaves),
         ]
         # These two are late: no sum stands behind them.
         with m.If(first):
@@ -272,28 +291,41 @@ class RequestChecks(wiring.Component):
         require(
             m, platform, ~out | (gone != UNSENT), "no more packets are sent than are on their way"
         )
-        with m.If(~self.refused.valid & ~taken):
-            m.d.sync += [
-                refused.qp.eq(waiting.qp),
-                refused.position.eq(waiting.position),
-                refused.status.eq(WcStatus.GENERAL_ERR),
-                refused_generation.eq(waiting.generation),
-            ]
-        with m.If(leaves & look.data & ~void):
-            m.d.sync += self.refused.valid.eq(1)
-        with m.Elif(leaves):
-            m.d.sync += self.finish.valid.eq(waiting.ends & ~void)
-        with m.If(~self.finish.valid & ~taken):
-            m.d.sync += [
-                self.finish.payload.qp.eq(waiting.qp),
-                self.finish.payload.number.eq(waiting.number),
-                self.finish.payload.ends.eq(1),
-            ]
-        # It leaves the drain a cycle later; nothing is refused in that cycle.
-        left, left_generation = Signal(), Signal()
-        m.d.sync += [left.eq(sends & (void | ~look.data)), left_generation.eq(waiting.generation)]
-        with m.If(left):
-            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(left_generation)]
+        return next_.o.payload, look.data, some_gone, sends
+
+    def _judge(self, m: Module, waiting, spoiled, some_gone, taken, sends: Signal):
+        """Take the oldest packet when it has been sent. Returns when, and whether it is of a WQE
+        that has failed before, or no packet at all, so that nothing ends with it.
+
+        A WQE has failed once one of its packets is ``bad`` or spoiled, and its entry may be
+        another's from then on. Packets of one QP pass here one WQE after the other, so one bit for
+        each QP, which each beginning sets anew, knows that of its WQE at hand. What is no packet on
+        its way (``absent``) passes here for the sake of this bit only."""
+        next_, leaves, void = m.submodules.next, Signal(), Signal()
+        m.submodules.failed = failed = Ram(shape=1, depth=self._config.qps, forward=False)
+        looked = Signal()  # the bit of the QP that waits has been read
+        wrong = Signal()
+        m.d.comb += [
+            leaves.eq(
+                next_.o.valid
+                & looked
+                & (waiting.absent | some_gone)
+                & ~taken
+                & ~self.finish.valid
+                & ~self.refused.valid
+            ),
+            next_.o.ready.eq(leaves),
+            sends.eq(leaves & ~waiting.absent),
+            wrong.eq(spoiled & ~waiting.absent),
+            void.eq(waiting.absent | (failed.read0.row & ~waiting.begins)),
+            failed.read0.index.eq(waiting.qp),
+            failed.read0.enable.eq(next_.o.valid),
+            failed.write.index.eq(waiting.qp),
+            failed.write.row.eq(waiting.bad | wrong | (failed.read0.row & ~waiting.begins)),
+            failed.write.enable.eq(leaves),
+        ]
+        m.d.sync += looked.eq(next_.o.valid & ~leaves)
+        return leaves, void
 
 
 def _count(m: Module, count: Signal, rises: Value, falls: Value) -> None:

@@ -1,6 +1,6 @@
 """Work requests that the requester executes by itself: LOCAL_INV, REG_MR and BIND_MW."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -60,45 +60,14 @@ class RequestKeys(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        wqe, request, refused = self.wqe, self.port.req.payload, Signal()
-        register = ~wqe.operation.invalidate
-        # wr.reg lies where wr.rdma does (VR-4.3): its mrn, key and access in these.
-        mrn, key, access = wqe.remote_addr[:32], wqe.remote_addr[32:], wqe.rkey
-        remote = (access & int(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
-        bad = register & (((access & ~REGISTERED) != 0) | (remote & ~access[0]))
-        m.d.comb += [
-            request.register.eq(register),
-            request.function.eq(self.cfg.function),
-            request.pd.eq(self.cfg.pd),
-            request.key.eq(Mux(register, key, wqe.imm)),
-            request.mrn.eq(mrn),
-            request.access.eq(access[:4]),
-            self.status.eq(
-                Mux(
-                    refused,
-                    Mux(register, WcStatus.MW_BIND_ERR.value, WcStatus.LOC_PROT_ERR.value),
-                    WcStatus.SUCCESS.value,
-                )
-            ),
-        ]
+        wqe, refused = self.wqe, Signal()
+        register = ~wqe.operation.invalidate  # or binds
+        bad = self._bad_access(register)
+        self._request(m, register)
+        failure = Mux(register, WcStatus.MW_BIND_ERR.value, WcStatus.LOC_PROT_ERR.value)
+        m.d.comb += self.status.eq(Mux(refused, failure, WcStatus.SUCCESS.value))
         if self._config.windows:
-            # wr.bind lies where wr.rdma and the beginning of wr.ud.av do. What no other change has
-            # is not looked at in others.
-            there, bind = self.destination, wqe.operation.bind
-            m.d.comb += [
-                request.register.eq(register & ~bind),
-                request.bind.eq(bind),
-                request.lkey.eq(there.pd),
-                request.va.eq(wqe.remote_addr),
-                request.length.eq(
-                    Cat(there.flow_label, there.traffic_class, there.sl, there.dgid[:32])
-                ),
-                request.zero_based.eq((access & int(Access.ZERO_BASED)) != 0),
-                request.qp.eq(self.qp),
-            ]
-            with m.If(bind):
-                m.d.comb += request.key.eq(there.dgid[32:64])
-            bad = Mux(bind, (access & ~BOUND) != 0, bad)
+            self._window(m, register)
         with m.FSM(name="keys"):
             # IDLE: nothing is executed; ``start`` ends it.
             with m.State("IDLE"):
@@ -129,3 +98,46 @@ class RequestKeys(wiring.Component):
                 m.d.comb += self.done.eq(1)
                 m.next = "IDLE"
         return m
+
+    def _bad_access(self, register: Value) -> Value:
+        """Whether REG_MR or BIND_MW asks for rights that it may not ask for."""
+        access = self.wqe.rkey  # wr.reg and wr.bind lie where wr.rdma does (VR-4.3)
+        remote = (access & int(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
+        # Who lets peers write must be able to write, too.
+        bad = register & (((access & ~REGISTERED) != 0) | (remote & ~access[0]))
+        if not self._config.windows:
+            return bad
+        return Mux(self.wqe.operation.bind, (access & ~BOUND) != 0, bad)
+
+    def _request(self, m: Module, register: Value) -> None:
+        """What is asked of the owner of the keys. ``register``: it is no LOCAL_INV."""
+        wqe, request = self.wqe, self.port.req.payload
+        # wr.reg: mrn, key and access in the fields of wr.rdma.
+        mrn, key, access = wqe.remote_addr[:32], wqe.remote_addr[32:], wqe.rkey
+        m.d.comb += [
+            request.register.eq(register),
+            request.function.eq(self.cfg.function),
+            request.pd.eq(self.cfg.pd),
+            request.key.eq(Mux(register, key, wqe.imm)),
+            request.mrn.eq(mrn),
+            request.access.eq(access[:4]),
+        ]
+
+    def _window(self, m: Module, register: Value) -> None:
+        """What BIND_MW has beside that: wr.bind lies where wr.rdma and the beginning of wr.ud.av
+        do. What no other change has is not looked at in others."""
+        wqe, request, there = self.wqe, self.port.req.payload, self.destination
+        bind = wqe.operation.bind
+        m.d.comb += [
+            request.register.eq(register & ~bind),
+            request.bind.eq(bind),
+            request.lkey.eq(there.pd),
+            request.va.eq(wqe.remote_addr),
+            request.length.eq(
+                Cat(there.flow_label, there.traffic_class, there.sl, there.dgid[:32])
+            ),
+            request.zero_based.eq((wqe.rkey & int(Access.ZERO_BASED)) != 0),
+            request.qp.eq(self.qp),
+        ]
+        with m.If(bind):
+            m.d.comb += request.key.eq(there.dgid[32:64])

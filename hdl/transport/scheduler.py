@@ -318,10 +318,10 @@ class Scheduler(wiring.Component):
                     once_more(qp)
                 m.next = "IDLE"
             with m.Elif(free):
-                m.next = "SETTLE"
-        # SETTLE: the slow path, for a newer index, a poll, a stale answer, or none; one cycle.
+                m.next = "SLOW-PATH"
+        # SLOW-PATH: for a newer index, a poll, a stale answer, or none; one cycle.
         # Nothing here waits, and the row is late, so the answer is taken whatever it is.
-        with m.State("SETTLE"):
+        with m.State("SLOW-PATH"):
             m.d.comb += self.fetch_rsp.ready.eq(1)
             m.d.sync += self.release.payload.eq(answer.line)
             m.next = "IDLE"

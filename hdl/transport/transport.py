@@ -50,6 +50,34 @@ COUNTS = {
 #: The streams whose activations the receive side serves.
 POKES = ("doorbell", "outstanding", "repoke", "firmware", "lost", "timers")
 
+#: Which parts read a table's rows (``hdl/ports/rows.py``), and by which of their ports.
+READS = {
+    "scheduler": {"qp_cfg": "cfg", "qp_fetch": "row", "qp_tx": "tx", "qp_ack": "ack"},
+    "requester": {"qp_cfg": "cfg", "qp_tx": "row", "qp_ack": "ack", "qp_rx": "rx"},
+    "departures": {"qp_sent": "row"},
+    "replier": {"qp_cfg": "cfg", "qp_rx": "rx", "qp_reply": "row", "resources": "resource"},
+    "receive": {
+        "qp_cfg": "cfg",
+        "qp_ack": "ack_read",
+        "qp_sent": "sent_read",
+        "qp_rx": "rx_read",
+        "qp_rx_ahead": "ahead_read",
+        "qp_reply": "reply",
+        "resources": "resource_read",
+    },
+}
+#: The one that writes them, and its port.
+WRITES = {
+    "qp_fetch": ("scheduler", "row_write"),
+    "qp_tx": ("requester", "row_write"),
+    "qp_sent": ("departures", "write"),
+    "qp_reply": ("replier", "row_write"),
+    "qp_ack": ("receive", "ack_write"),
+    "qp_rx": ("receive", "rx_write"),
+    "qp_rx_ahead": ("receive", "ahead_write"),
+    "resources": ("receive", "resource_write"),
+}
+
 
 class Transport(wiring.Component):
     """Scheduler, requester, outstanding table, replier and the receive side.
@@ -113,7 +141,7 @@ class Transport(wiring.Component):
         connect(m, receive.keys, flipped(self.region_keys.commit))
         m.d.comb += [receive.settle.eq(requester.settle), requester.settled.eq(receive.settled)]
         self._drain(m, requester, replier, receive)
-        self._tables(m, scheduler, requester, replier, receive)
+        self._tables(m)
         connect(m, receive.counted, counters.counted)
         connect(m, flipped(self.guest_counters), counters.guest)
         connect(m, flipped(self.qp_counters), counters.program)
@@ -186,11 +214,6 @@ class Transport(wiring.Component):
         connect(m, requester.gone_back, departures.restart)
         connect(m, departures.generation, generations.departures)
         connect(m, departures.timer, timers.set2)
-        for mine, table in (
-            (departures.row, self.tables.qp_sent_departures),
-            (departures.write, self.tables.qp_sent_write),
-        ):
-            connect(m, mine, flipped(table))
         connect(m, receive.running, timers.running)
         connect(m, flipped(self.command.drop), outstanding.drop)
         m.d.comb += [
@@ -270,35 +293,12 @@ class Transport(wiring.Component):
             ),
         ]
 
-    def _tables(self, m, scheduler, requester, replier, receive) -> None:
+    def _tables(self, m: Module) -> None:
         """Each part's ports to the QPs' rows."""
-        tables = self.tables
-        for mine, table in (
-            (receive.cfg, tables.qp_cfg_receive),
-            (scheduler.cfg, tables.qp_cfg_scheduler),
-            (requester.cfg, tables.qp_cfg_requester),
-            (replier.cfg, tables.qp_cfg_replier),
-            (scheduler.row, tables.qp_fetch_scheduler),
-            (scheduler.row_write, tables.qp_fetch_write),
-            (requester.row, tables.qp_tx_requester),
-            (requester.row_write, tables.qp_tx_write),
-            (scheduler.tx, tables.qp_tx_scheduler),
-            (receive.ack_read, tables.qp_ack_receive),
-            (receive.ack_write, tables.qp_ack_write),
-            (receive.sent_read, tables.qp_sent_receive),
-            (scheduler.ack, tables.qp_ack_scheduler),
-            (requester.ack, tables.qp_ack_requester),
-            (receive.rx_read, tables.qp_rx_receive),
-            (receive.rx_write, tables.qp_rx_write),
-            (requester.rx, tables.qp_rx_requester),
-            (replier.rx, tables.qp_rx_replier),
-            (receive.ahead_read, tables.qp_rx_ahead_receive),
-            (receive.ahead_write, tables.qp_rx_ahead_write),
-            (replier.row, tables.qp_reply_replier),
-            (replier.row_write, tables.qp_reply_write),
-            (receive.reply, tables.qp_reply_receive),
-            (receive.resource_read, tables.resources_receive),
-            (receive.resource_write, tables.resources_write),
-            (replier.resource, tables.resources_replier),
-        ):
-            connect(m, mine, flipped(table))
+        tables, parts = self.tables, m.submodules
+        for part, ports in READS.items():
+            for table, port in ports.items():
+                mine = getattr(parts[part], port)
+                connect(m, mine, flipped(getattr(tables, f"{table}_{part}")))
+        for table, (part, port) in WRITES.items():
+            connect(m, getattr(parts[part], port), flipped(getattr(tables, f"{table}_write")))
