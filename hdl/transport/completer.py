@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hdl.abi.enums import WcStatus
+from hdl.common.contract import require
 from hdl.common.sums import is_sum, unequal
 from hdl.config import NicConfig
 from hdl.ports.activations import FINISH_AND_FLUSH
@@ -116,6 +117,10 @@ class Completer(wiring.Component):
         response_now = response_facts(m, self.i.payload)
         entry_now = entry_facts(m, s.work, s.oldest, s.ack)
         decision = decide(m, self._config, self._recovery, s, at_hand(s, due))
+        loss, verdict = decision.loss, decision.verdict
+        text = "a recovery policy answers a loss, and either sends again or gives up"
+        require(m, platform, loss.found | ~(verdict.again | verdict.gives_up), text)
+        require(m, platform, ~(verdict.again & verdict.gives_up), text)
 
         with m.FSM(name="completer") as fsm:
             self._take(m, s, due, ahead, follows, response_now, packet)

@@ -1,4 +1,4 @@
-"""Which requests have left the card: what may be answered, and from when on an answer is overdue."""
+"""Which requests have left the card: what may be answered, and when an answer is overdue."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring

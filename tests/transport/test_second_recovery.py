@@ -1,6 +1,7 @@
 """Another recovery policy than the card's in requester and completer: nothing else is touched."""
 
 import pytest
+from amaranth.hdl import Signal
 
 from hdl.abi.enums import QpType, WcStatus
 from hdl.config import NicConfig
@@ -8,9 +9,10 @@ from hdl.ports.rows import QpState
 from hdl.transport.completer import Completer
 from hdl.transport.go_back_n import GO_BACK_N
 from hdl.transport.receive_types import Syndrome
+from hdl.transport.recovery import Verdict
 from hdl.wire.opcodes import Kind
 from tests.simulate import simulate
-from tests.transport.second_recovery import WHOLE_MESSAGES
+from tests.transport.second_recovery import WHOLE_MESSAGES, WholeMessages
 from tests.transport.send_side import run, wqe
 from tests.transport.test_resend import LOADS, MTU, Peer, play, psns
 
@@ -104,3 +106,17 @@ def test_the_card_counts_retries_of_a_packet():
 def test_a_policy_counts_retries_of_a_message():
     gives_up = (False, WcStatus.RETRY_EXC_ERR)
     assert naks(WHOLE_MESSAGES, RETRIES + 1) == [(True, None)] * RETRIES + [gives_up]
+
+
+class Undecided(WholeMessages):
+    """It sends again and gives up at once, which no policy may."""
+
+    def judge(self, m, loss, acknowledged, at):
+        verdict, both = super().judge(m, loss, acknowledged, at), Signal(Verdict)
+        m.d.comb += [both.eq(verdict), both.gives_up.eq(verdict.again)]
+        return both
+
+
+def test_a_policy_that_does_not_decide_is_found_out():
+    with pytest.raises(AssertionError, match="either sends again or gives up"):
+        naks(Undecided(), 1)
