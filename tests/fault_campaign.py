@@ -14,8 +14,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from sim.campaign.store import Result, Store
 from sim.tools import console
-from sim.tools.campaign.store import Result, Store
 from tests.fault_list import Fault, campaign_faults
 from tests.faults import FaultError, Workshop
 

@@ -27,9 +27,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from sim.interop.guest import require_qemu
 from sim.rtl import env
 from sim.tools import console
-from sim.tools.interop.guest import require_qemu
 from tests import mutants as mutation
 from tests.fault_list import FAULTS, INTEROP, Fault, campaign_faults
 from tests.mutants import ROOMS, TARGET, print_report, share

@@ -20,8 +20,8 @@ from hdl.ports.headers import GidRow, PkeyRow
 from hdl.ports.jobs import LINE_USES
 from hdl.ports.rows import MrRow
 from hdl.transport.commit import LINES
+from sim.make import registers, site
 from sim.rtl.env import REPO
-from sim.tools import registers, site
 
 COLUMNS = 100
 PAGES = sorted([REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").glob("*.md")])
@@ -151,7 +151,7 @@ def test_broken_link_fails_the_site(link: str, tmp_path: Path) -> None:
     with (pages / "glossary.md").open("a") as page:
         page.write(f"\n[broken]({link})\n")
     settings = (REPO / "mkdocs.yml").read_text()
-    for name in ("docs_dir: docs", "hooks: [sim/tools/site.py]"):
+    for name in ("docs_dir: docs", "hooks: [sim/make/site.py]"):
         assert settings.count(name) == 1
     settings = settings.replace("docs_dir: docs", f"docs_dir: {pages}")
     settings = settings.replace("[sim/", f"[{REPO}/sim/")

@@ -145,7 +145,7 @@ def test_one_fault_from_end_to_end() -> None:
         assert check(shop, CHEAP).caught
         assert Path(shop.folder, CHEAP.file).read_text() == source
         assert not check(shop, replace(CHEAP, new=CHEAP.old + "  # harmless")).caught
-        other = "tests/sim/test_cli.py::test_help_names_every_command"
+        other = "tests/tools/test_cli.py::test_help_names_every_command"
         outcome = check(shop, replace(CHEAP, tests=(*CHEAP.tests, other)))  # each must fail
         assert outcome.by and outcome.unmoved == (other,) and not outcome.caught
         with pytest.raises(FaultError, match="no test failed properly"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -139,19 +140,40 @@ def test_firmware_runs_without_gateware_and_simulation() -> None:
     assert not [one for path in python_files("firmware") for one in breaches(path, allowed)]
 
 
+#: What every command needs to build a model, to run it and to speak with it.
+RUNS = {"bench", "rtl", "models", "guest", "wire"}
+
 #: Folders of sim/, and which of the others each may import. The order is from the bottom up.
 SIM = {
     "guest": set(),
     "wire": set(),
     "models": {"guest"},
     "rtl": {"models"},
-    "bench": {"rtl", "models", "guest", "wire"},
-    "tools": {"bench", "rtl", "models", "guest", "wire"},
+    "bench": RUNS - {"bench"},
+    "tools": {"rtl", "models"},  # what commands share; the command line names them, as text
+    "make": {"tools", "rtl"},  # never simulates
+    "campaign": {"tools", *RUNS},
+    "replay": {"tools", *RUNS},
+    "measure": {"tools", "replay", *RUNS},
+    "endpoint": {"tools", *RUNS},
+    "interop": {"tools", "endpoint", *RUNS},
+    "board": {"tools", "make", "endpoint", *RUNS},
 }
 
 
 def test_sim_has_exactly_the_folders_of_its_plan() -> None:
     assert {path.parent.name for path in (REPO / "sim").glob("*/*.py")} == set(SIM)
+
+
+def test_plan_of_sim_is_from_the_bottom_up() -> None:
+    """A folder may import only what stands above it in the table: so there is no circle."""
+    order = list(SIM)
+    assert not {
+        (folder, used)
+        for folder in order
+        for used in SIM[folder]
+        if order.index(used) >= order.index(folder)
+    }
 
 
 @pytest.mark.parametrize("folder", list(SIM))
@@ -164,21 +186,57 @@ def test_arrows_in_sim_point_one_way(folder: str) -> None:
     assert not [one for path in python_files(f"sim/{folder}") for one in breaches(path, allowed)]
 
 
-@pytest.mark.parametrize("folder", sorted(SIM))
-def test_files_in_sim_import_in_no_circle(folder: str) -> None:
+@pytest.mark.parametrize("folder", ["hdl", "firmware", "boards", *(f"sim/{one}" for one in SIM)])
+def test_files_import_in_no_circle(folder: str) -> None:
     """Imports for the type checker count: a circle of types is a circle for a reader."""
     files = {
         name(path).removesuffix(".py").replace("/", "."): path
-        for path in python_files(f"sim/{folder}")
+        for path in python_files(folder)
         if path.name != "__init__.py"
     }
     uses = {
         file: {one for one in files for _, module in imports(path) if within(module, one)}
         for file, path in files.items()
     }
-    while done := {file for file, used in uses.items() if not used & uses.keys()}:
-        uses = {file: used for file, used in uses.items() if file not in done}
-    assert not uses
+    assert not circles(uses)
+
+
+def circles(uses: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What is left of ``uses`` when all that uses nothing more is taken away, again and again."""
+    while done := {one for one, used in uses.items() if not used & uses.keys()}:
+        uses = {one: used for one, used in uses.items() if one not in done}
+    return uses
+
+
+def parents() -> list[str]:
+    """Every folder of Python code with two folders of it inside; "" is the repository."""
+    tops = ("hdl", "firmware", "boards", "sim", "tests")
+    packages = {name(path.parent) for top in tops for path in python_files(top)}
+    above = Counter(package.rpartition("/")[0] for package in packages)
+    return sorted(folder for folder, inside in above.items() if inside > 1)
+
+
+@pytest.mark.parametrize("parent", parents())
+def test_rooms_import_in_no_circle(parent: str) -> None:
+    """Folders side by side: if one uses another, nothing in that one leads back to it.
+
+    What the parent's own files import does not count: they join the rooms. Gateware's shared
+    definitions describe one another, and count as one room here; their files are in no circle.
+    """
+    prefix = parent.replace("/", ".") + "." * bool(parent)
+    rooms = [path.name for path in (REPO / parent).iterdir() if (path / "__init__.py").is_file()]
+    uses: dict[str, set[str]] = defaultdict(set)
+    for room in rooms:
+        for path in python_files(f"{parent}/{room}".lstrip("/")):
+            for _, module in imports(path):
+                uses[_one(parent, room)] |= {
+                    _one(parent, other) for other in rooms if within(module, prefix + other)
+                }
+    assert not circles({room: used - {room} for room, used in uses.items()})
+
+
+def _one(parent: str, room: str) -> str:
+    return "shared" if parent == "hdl" and room in SHARED else room
 
 
 def test_product_code_replaces_nothing_behind_its_back() -> None:

@@ -132,7 +132,7 @@ former. A peer without a GUID is told apart by its address.
 
 `./rocinante interop 'rping-*' 'ucmatose-*' 'udaddy-*'` ([interop.md](interop.md)) lets these
 programs of rdma-core in a Linux guest connect to the card's listener, and the card to theirs.
-The card is their other side in `sim/tools/interop/connecting.py`.
+The card is their other side in `sim/interop/connecting.py`.
 
 - Each message names the PSN that its sender receives first (IBTA 12.7.31). Two cards that err in
   this agree with each other; Linux took the card's first request for a duplicate.

@@ -173,7 +173,7 @@ def sources(
 
     Of two cards the second can be switched off: the model of one card is this one.
 
-    with_models: False leaves hosts and wires to Python (``sim.tools.simspeed``).
+    with_models: False leaves hosts and wires to Python (``sim.measure.simspeed``).
     fast: for a simulation of many minutes: a sixth more time to build the model, and a seventh
     less to run it. By default cards of 64 bits are, as the same traffic takes them more cycles.
     """

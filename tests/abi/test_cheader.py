@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hdl.abi import enums, virtio_rdma
 from hdl.abi.cheader import c_header, c_name
 from hdl.abi.layout import Field, Kind, Struct
-from sim.tools.header import header
+from sim.make.header import header
 from tests.abi.test_offsets import EXTENSION_FIELDS
 
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "abi_offsets.json").read_text())

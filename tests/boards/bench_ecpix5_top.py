@@ -5,7 +5,7 @@ import random
 import cocotb
 from cocotb.triggers import ClockCycles, Timer
 
-from sim.tools.board.pins import Board
+from sim.board.pins import Board
 
 LENGTHS = (60, 61, 64, 127, 1100)
 

@@ -16,7 +16,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from sim.tools.endpoint.frames import Deframer, framed
+from sim.endpoint.frames import Deframer, framed
 
 __all__ = ["SoftwarePeer"]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from boards.ecpix5.card import CONFIG
+from sim.make.build.columns import narrow
 from sim.rtl.verilog import Rtl, sources
-from sim.tools.build.columns import narrow
 from tests.boards import netlists
 
 #: Eight columns, of which four are read.

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from boards.ecpix5.card import CONFIG
-from sim.tools.bridge.command import bridge
-from sim.tools.endpoint.client import EndpointClient
+from sim.board.bridge.command import bridge
+from sim.endpoint.client import EndpointClient
 from sim.wire.packets import dissect
 from sim.wire.pcap import read_pcap
 from tests.boards.software_peer import READ_REQUEST, SEND_LAST, WRITE_ONLY, SoftwarePeer

@@ -5,16 +5,16 @@ import contextlib
 import pytest
 
 from boards.ecpix5.card import CONFIG
-from sim.tools.endpoint import peer
-from sim.tools.endpoint.client import EndpointClient
-from sim.tools.interop import image
-from sim.tools.interop.client import GuestClient
-from sim.tools.interop.frames import icrc_faults, is_roce, msn_faults
-from sim.tools.interop.guest import BOOT_SECONDS, Guest
-from sim.tools.interop.operations import Message
-from sim.tools.interop.parties import Connection, ConnectionOptions, Party
-from sim.tools.interop.relay import Relay
-from sim.tools.interop.traffic import Tally, exchange
+from sim.endpoint import peer
+from sim.endpoint.client import EndpointClient
+from sim.interop import image
+from sim.interop.client import GuestClient
+from sim.interop.frames import icrc_faults, is_roce, msn_faults
+from sim.interop.guest import BOOT_SECONDS, Guest
+from sim.interop.operations import Message
+from sim.interop.parties import Connection, ConnectionOptions, Party
+from sim.interop.relay import Relay
+from sim.interop.traffic import Tally, exchange
 from tests.interop.qemu import need_qemu
 
 CARD_MAC, GUEST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"

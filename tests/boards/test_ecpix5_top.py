@@ -3,8 +3,8 @@
 import pytest
 
 from boards.ecpix5.top import Ecpix5Top
+from sim.board import model
 from sim.rtl.build import BuildError, run
-from sim.tools.board import model
 from tests.boards.echo import Echo
 
 BENCH = "tests.boards.bench_ecpix5_top"

@@ -6,9 +6,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from sim.make.build.command import build
+from sim.make.build.vendor import write_shell
 from sim.rtl.verilog import module_ports, verilog
-from sim.tools.build.command import build
-from sim.tools.build.vendor import write_shell
 from tests.boards.bench import needs_tclsh
 from tests.boards.cases import CASES
 

@@ -15,7 +15,7 @@ from hdl.csr.blocks import PAGES, TABLES, all_blocks
 from hdl.csr.describe import Access, Block, Register, Window, pulse
 from hdl.csr.map import row_map
 from hdl.csr.rdl import _field, system_rdl
-from sim.tools import registers
+from sim.make import registers
 
 CONFIGS = {"default": registers.described(), "narrow": NicConfig(width=64, qps=1024)}
 

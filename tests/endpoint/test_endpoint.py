@@ -14,8 +14,8 @@ from scapy.layers.l2 import ARP, Ether
 
 from hdl.config import NicConfig
 from sim.bench import testbench
-from sim.tools.endpoint.client import EndpointClient, EndpointError, EndpointGone
-from sim.tools.endpoint.frames import Deframer, framed
+from sim.endpoint.client import EndpointClient, EndpointError, EndpointGone
+from sim.endpoint.frames import Deframer, framed
 from sim.wire.packets import dissect
 from sim.wire.pcap import read_pcap
 

@@ -18,7 +18,7 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 from scapy.utils6 import in6_getnsma, in6_getnsmac
 
-from sim.tools.endpoint.neighbours import Neighbours
+from sim.endpoint.neighbours import Neighbours
 
 OURS, THEIRS = "02:00:00:00:00:01", "52:54:00:12:34:56"
 EVERYBODY = "ff:ff:ff:ff:ff:ff"

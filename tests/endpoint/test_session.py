@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hdl.abi.enums import AtomicCap, QpState
+from sim.endpoint.fields import MOST_DATA, REQUESTS
+from sim.endpoint.session import Session
 from sim.guest.driver.device import DriverOptions
 from sim.guest.verbs import Context
-from sim.tools.endpoint.fields import MOST_DATA, REQUESTS
-from sim.tools.endpoint.session import Session
 from tests.sim import fake_device
 from tests.sim.fake_pci import FakePlatform
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.tools.endpoint import lines as lines_module
-from sim.tools.endpoint import peer as peer_module
-from sim.tools.endpoint.frames import LARGEST, SHORTEST, Deframer, FramingError, framed
-from sim.tools.endpoint.lines import Lines, LineTooLong
-from sim.tools.endpoint.peer import Peer, connect, listen
+from sim.endpoint import lines as lines_module
+from sim.endpoint import peer as peer_module
+from sim.endpoint.frames import LARGEST, SHORTEST, Deframer, FramingError, framed
+from sim.endpoint.lines import Lines, LineTooLong
+from sim.endpoint.peer import Peer, connect, listen
 
 FRAME = bytes(range(60))
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from sim.tools.endpoint.frames import Deframer, framed
+from sim.endpoint.frames import Deframer, framed
 from sim.wire.packets import build, dissect, gid_bytes
 from tests.endpoint.test_endpoint import (
     OURS,

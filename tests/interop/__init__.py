@@ -1,1 +1,1 @@
-"""Tests of sim/tools/interop."""
+"""Tests of sim/interop."""

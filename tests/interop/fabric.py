@@ -1,4 +1,4 @@
-"""Two sides that share one memory: what ``sim.tools.interop.traffic`` may ask of NIC and guest.
+"""Two sides that share one memory: what ``sim.interop.traffic`` may ask of NIC and guest.
 
 Requests are carried out where they are posted. ``spoil`` is called with every completion and every
 piece of data that goes over, and may change them: what a faulty side would do.
@@ -10,7 +10,7 @@ from typing import Any
 
 from hdl.wire.headers import IPV6
 from sim.guest.verbs import gid_bytes
-from sim.tools.interop.parties import Party
+from sim.interop.parties import Party
 
 GIDS = ["::ffff:10.0.0.1", "fd00::1"]
 

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
+from sim.interop.guest import require_qemu
 from sim.rtl.env import ToolError
-from sim.tools.interop.guest import require_qemu
 
 __all__ = ["need_qemu"]
 

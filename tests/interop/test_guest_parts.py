@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from sim.endpoint.frames import framed
+from sim.interop import kernel, packages
+from sim.interop.client import AgentError, GuestClient, ProtocolError, encode, parse
+from sim.interop.cpio import Node, archive, listing
+from sim.interop.frames import icrc_faults, is_roce, tshark_faults
+from sim.interop.relay import Relay
 from sim.rtl.env import ToolError
-from sim.tools.endpoint.frames import framed
-from sim.tools.interop import kernel, packages
-from sim.tools.interop.client import AgentError, GuestClient, ProtocolError, encode, parse
-from sim.tools.interop.cpio import Node, archive, listing
-from sim.tools.interop.frames import icrc_faults, is_roce, tshark_faults
-from sim.tools.interop.relay import Relay
 from sim.wire.packets import build, gid_bytes
 from sim.wire.pcap import read_pcap, write_pcap
 

@@ -17,15 +17,15 @@ from click.testing import CliRunner
 
 from hdl.config import NicConfig
 from sim.bench import testbench
+from sim.endpoint.frames import Deframer, framed
+from sim.interop import command, image, lab, runs, traffic
+from sim.interop.frames import is_roce
+from sim.interop.image import GuestImage
+from sim.interop.parties import Connection, ConnectionOptions
+from sim.interop.relay import Relay
+from sim.interop.scenarios import SCENARIOS, Scenario
+from sim.interop.traffic import Message, exchange
 from sim.rtl.env import REPO
-from sim.tools.endpoint.frames import Deframer, framed
-from sim.tools.interop import command, image, lab, runs, traffic
-from sim.tools.interop.frames import is_roce
-from sim.tools.interop.image import GuestImage
-from sim.tools.interop.parties import Connection, ConnectionOptions
-from sim.tools.interop.relay import Relay
-from sim.tools.interop.scenarios import SCENARIOS, Scenario
-from sim.tools.interop.traffic import Message, exchange
 from sim.wire.packets import reseal
 from sim.wire.pcap import read_pcap
 from tests.interop.qemu import need_qemu
@@ -193,7 +193,7 @@ def test_scenarios_are_listed_and_chosen(tmp_path: Path) -> None:
 
 def test_shell_of_the_guest_passes_shellcheck() -> None:
     shellcheck = Path(sys.executable).parent / "shellcheck"
-    script = REPO / "sim/tools/interop/guest/init"
+    script = REPO / "sim/interop/guest/init"
     done = subprocess.run(
         [shellcheck, "-s", "dash", script], capture_output=True, text=True, check=False
     )

@@ -16,13 +16,13 @@ import pytest
 from hdl.config import NicConfig
 from hdl.transport.receive_types import Syndrome
 from sim.bench import testbench
+from sim.endpoint.frames import Deframer, framed
+from sim.interop import image, lab, traffic
+from sim.interop.frames import is_roce
+from sim.interop.parties import Connection, ConnectionOptions
+from sim.interop.relay import Relay
+from sim.interop.traffic import Message, Mismatch, Tally, exchange
 from sim.rtl.env import REPO
-from sim.tools.endpoint.frames import Deframer, framed
-from sim.tools.interop import image, lab, traffic
-from sim.tools.interop.frames import is_roce
-from sim.tools.interop.parties import Connection, ConnectionOptions
-from sim.tools.interop.relay import Relay
-from sim.tools.interop.traffic import Message, Mismatch, Tally, exchange
 from sim.wire.packets import build, dissect, gid_bytes
 from sim.wire.pcap import read_pcap
 from tests.interop.qemu import need_qemu

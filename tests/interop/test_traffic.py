@@ -4,12 +4,12 @@ import contextlib
 
 import pytest
 
-from sim.tools.interop import shared, traffic
-from sim.tools.interop.connecting import Program, connected
-from sim.tools.interop.operations import OPERATIONS, Message, of_type
-from sim.tools.interop.parties import Connection, ConnectionOptions, Party
-from sim.tools.interop.scenarios import SCENARIOS
-from sim.tools.interop.traffic import Mismatch, Tally, exchange
+from sim.interop import shared, traffic
+from sim.interop.connecting import Program, connected
+from sim.interop.operations import OPERATIONS, Message, of_type
+from sim.interop.parties import Connection, ConnectionOptions, Party
+from sim.interop.scenarios import SCENARIOS
+from sim.interop.traffic import Mismatch, Tally, exchange
 from tests.interop.fabric import Fabric
 
 MESSAGES = [

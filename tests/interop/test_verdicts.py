@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sim.tools.endpoint.client import EndpointClient, EndpointGone
-from sim.tools.interop import command, runs
-from sim.tools.interop.client import GuestClient, ProtocolError
-from sim.tools.interop.frames import is_roce
-from sim.tools.interop.guest import GuestError
-from sim.tools.interop.scenarios import Scenario
+from sim.endpoint.client import EndpointClient, EndpointGone
+from sim.interop import command, runs
+from sim.interop.client import GuestClient, ProtocolError
+from sim.interop.frames import is_roce
+from sim.interop.guest import GuestError
+from sim.interop.scenarios import Scenario
 from sim.wire.pcap import read_pcap
-from tests.sim.replay_golden import GOLDEN
+from tests.replay.golden import GOLDEN
 
 MAC = "02:00:00:00:00:01"
 #: A good frame of RoCE v2.

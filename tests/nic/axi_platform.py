@@ -13,8 +13,8 @@ from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
 from hdl.axi.registers import BAR_BITS, OFFSET_BITS
 from sim.guest.driver.memory import GuestMemory
+from sim.measure.simspeed.axi import AxiTestbench
 from sim.models.platform import MSI_WINDOW, Interrupts, now_ns
-from sim.tools.simspeed.axi import AxiTestbench
 
 __all__ = ["AXI_NIC", "AxiNicTestbench"]
 

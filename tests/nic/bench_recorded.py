@@ -10,8 +10,8 @@ from hdl.abi.enums import Access, Mtu, SendFlags, WcStatus, WrOpcode
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, RecvWR, SendWR
 from sim.models.platform import Wire
-from sim.tools.replay.bench import play_run
-from sim.tools.replay.plan import Plan
+from sim.replay.bench import play_run
+from sim.replay.plan import Plan
 from tests.nic.card import CONFIG
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE

@@ -7,14 +7,14 @@ import cocotb
 
 from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
-from sim.tools.replay.bench import play_run
-from sim.tools.replay.compare import FREE
-from sim.tools.replay.pairing import RESPONSES
-from sim.tools.replay.plan import Plan
+from sim.replay.bench import play_run
+from sim.replay.compare import FREE
+from sim.replay.pairing import RESPONSES
+from sim.replay.plan import Plan
 from sim.wire.packets import dissect, reseal
 from tests.nic.card import CONFIG
-from tests.sim.replay_captures import Capture, Talk, merged, tagged
-from tests.sim.replay_golden import GOLDEN, LONG, MERGED, ONE_SIDED, REPLAYED, RETRIED, WIDE
+from tests.replay.captures import Capture, Talk, merged, tagged
+from tests.replay.golden import GOLDEN, LONG, MERGED, ONE_SIDED, REPLAYED, RETRIED, WIDE
 
 PATTERN = bytes((17 * n + n // 256) & 0xFF for n in range(4000))
 

@@ -11,8 +11,8 @@ from sim.bench.system import QpOptions
 from sim.guest.verbs import RecvWR
 from sim.models.impairments import Impairments
 from sim.models.platform import Wire
-from sim.tools.replay.bench import play_run
-from sim.tools.replay.plan import Plan
+from sim.replay.bench import play_run
+from sim.replay.plan import Plan
 from sim.wire.pcap import read_pcap, write_pcap
 from tests.nic.lossy import CONFIG, SEED, WAIT_NS, Lossy
 

@@ -8,14 +8,14 @@ import cocotb
 from hdl.abi.virtio_rdma import GSI_QKEY
 from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
-from sim.tools.replay.bench import play_run
-from sim.tools.replay.machine import QUEUE
-from sim.tools.replay.plan import Plan
+from sim.replay.bench import play_run
+from sim.replay.machine import QUEUE
+from sim.replay.plan import Plan
 from sim.wire.packets import dissect, reseal
 from tests.nic.bench_replay import agrees, both_sides
 from tests.nic.card import CONFIG
-from tests.sim.replay_captures import Capture, Talk
-from tests.sim.replay_golden import GOLDEN
+from tests.replay.captures import Capture, Talk
+from tests.replay.golden import GOLDEN
 
 PATTERN = bytes((29 * n + n // 256) & 0xFF for n in range(9000))
 

@@ -171,7 +171,7 @@ def test_lint():
     many objects and functions as there can be.
 
     Here at 256 bits. Models have passed lint when they are built (64 and 512 bits, by default and
-    with two functions), tests/sim/test_core.py does it at 128 bits.
+    with two functions), tests/make/test_core.py does it at 128 bits.
     """
     most = {"qps": 16384, "cqs": 16384, "mrs": 65536, "functions": 4}
     most |= {"outstanding": 65536, "read_resources": 65536}

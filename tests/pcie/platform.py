@@ -19,8 +19,8 @@ from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
 from hdl.host import config_space as space
 from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.shim import ShimMmio
+from sim.measure.simspeed.axi import AxiTestbench
 from sim.models.platform import MSI_WINDOW, Interrupts, now_ns
-from sim.tools.simspeed.axi import AxiTestbench
 from tests.pcie.block import Pcie4Block
 from tests.pcie.model import Link
 from tests.pcie.ptile_block import PTileBlock

@@ -1,0 +1,444 @@
+"""The verbs behind the endpoint's protocol: requests in, replies out, on any open device.
+
+Knows neither pipes nor the simulation; ``sim.endpoint.bench`` joins it to both.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from collections.abc import Coroutine, Sequence
+from ipaddress import IPv6Address
+from itertools import count
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from hdl.abi.enums import (
+    AtomicCap,
+    DeviceCap,
+    Mtu,
+    QpAttrMask,
+    QpState,
+    QpType,
+    WrOpcode,
+)
+from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, PAGE_SIZE
+from sim.endpoint.completions import Completions, shown
+from sim.endpoint.connections import Background, Connections
+from sim.endpoint.fields import BadRequest, parse
+from sim.guest.driver.errors import CommandError, RdmaError
+from sim.guest.verbs import (
+    AH,
+    CQ,
+    MR,
+    PD,
+    QP,
+    SGE,
+    SRQ,
+    AHAttr,
+    Context,
+    FastMR,
+    GlobalRoute,
+    QPAttr,
+    QPCap,
+    QPInitAttr,
+    RecvWR,
+    SendWR,
+    SrqAttr,
+    gid_bytes,
+    gid_text,
+)
+from sim.models.impairments import Impairments
+
+__all__ = ["Session", "World", "failure"]
+
+Fields = SimpleNamespace
+Reply = dict[str, Any]
+
+#: Requests that leave the device alone, but for what it has done already.
+_PASSIVE = ("info", "write_mem", "read_mem", "poll", "impair", "quit")
+#: What requests of the connection manager begin with.
+_CM = "cm_"
+_ATOMIC = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
+_INVALIDATING = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
+
+
+class World(Protocol):
+    """What a session needs besides the device."""
+
+    #: Of a queue pair unless it is asked for; the device does not tell its limit.
+    max_inline_data: int
+
+    async def wait(self, until: float) -> None:
+        """Let the device go on; returns at ``time.monotonic()`` = ``until`` at the latest.
+
+        Returns early whenever something may have completed, but lets the device do first what it
+        can do without anybody else.
+        """
+
+    async def shown(self) -> None:
+        """Return when memory shows all that the device has acknowledged before."""
+
+    def beside(self, work: Coroutine[Any, Any, Any]) -> Background:
+        """Let something go on beside the requests."""
+
+    def facts(self) -> dict[str, Any]:
+        """What ``info`` shows beside addresses and limits."""
+
+    def counters(self) -> dict[str, int]:
+        """Counters beside those of the device."""
+
+    def impair(self, what: Impairments) -> None:
+        """Let the network do that to frames from now on, both ways."""
+
+    def refusal(self) -> str:
+        """Why the device refused the last control command; empty when that is not known."""
+
+
+class Session:
+    """One client's objects: regions, queue pairs, completions that it has not polled yet.
+
+    context: the open device. addresses: those of its GIDs 0, 1, ..., which are set. ``over`` is
+    set by ``quit``.
+    """
+
+    #: Whether the last request may have given the device something to do.
+    acted = False
+
+    def __init__(self, context: Context, world: World, *, mac: bytes, addresses: Sequence[str]):
+        self._context, self._world = context, world
+        self._mac, self._addresses = mac, addresses
+        self._gids = [gid_bytes(address) for address in addresses]
+        self._pd: PD | None = None
+        self._mrs: dict[int, MR | FastMR] = {}
+        self._qps: dict[int, tuple[QP, CQ, CQ]] = {}
+        self._srqs: dict[int, SRQ] = {}
+        # Handles: none is given twice, so that one of something gone is noticed.
+        self._mr_numbers, self._qp_numbers, self._srq_numbers = count(), count(), count()
+        self._completions = Completions(context)
+        self._connections = Connections(context, world, self._qp)
+        self.over = False
+        #: The sessions of the card's functions, by number; this one is that of function 0.
+        self.functions: list[Session] = [self]
+
+    @property
+    def waits_for_peers(self) -> bool:
+        """Whether the connection manager has a message that no peer has answered."""
+        return any(one._connections.wait_for_peers for one in self.functions)
+
+    async def waits_for_answers(self) -> bool:
+        """Whether a queue pair has send requests that have not completed.
+
+        Takes completions from the device, so not while a request is served, except in a wait.
+        """
+        for one in self.functions:
+            await one._completions.collect()
+        return any(qp.sq.outstanding for one in self.functions for qp, *_ in one._qps.values())
+
+    async def handle(self, line: bytes) -> bytes:
+        """The reply to one line, with its newline; failures are replies too."""
+        try:
+            op, fields = parse(line)
+            self.acted = op not in _PASSIVE
+            if fields.function >= len(self.functions):
+                raise BadRequest(f"There is no function {fields.function}")
+            function = self.functions[fields.function]
+            if op.startswith(_CM):
+                reply: Reply = await function._connection(op.removeprefix(_CM), fields)
+            else:
+                reply = await getattr(function, f"_{op}")(fields)
+            self.over |= function.over
+        except RdmaError as error:
+            reason = self._world.refusal() if isinstance(error, CommandError) else ""
+            return failure(error.errno, f"{error.strerror}{reason and ': '}{reason}")
+        except MemoryError:
+            return failure(errno.ENOMEM, "This machine has no memory left for that")
+        return _line(reply)
+
+    # Device -------------------------------------------------------------------------------------
+
+    async def _info(self, f: Fields) -> Reply:
+        gids = [gid_text(gid) for gid in self._gids]
+        return {
+            "mac": self._mac.hex(":"),
+            "ip": self._addresses[0],
+            "gid": gids[0],
+            "max_mtu": max(mtu.octets for mtu in Mtu),
+            "gids": gids,
+            **self._world.facts(),
+        }
+
+    async def _impair(self, f: Fields) -> Reply:
+        self._world.impair(f.what)
+        return {}
+
+    async def _counters(self, f: Fields) -> Reply:
+        return {"counters": await self._context.counters() | self._world.counters()}
+
+    async def _quit(self, f: Fields) -> Reply:
+        self.over = True
+        return {}
+
+    async def _domain(self) -> PD:
+        if self._pd is None:
+            self._pd = await self._context.alloc_pd()
+        return self._pd
+
+    # Memory -------------------------------------------------------------------------------------
+
+    async def _reg_mr(self, f: Fields) -> Reply:
+        if len(self._mrs) >= self._context.query_device().max_mr:
+            raise RdmaError(errno.ENOMEM, f"All {len(self._mrs)} regions are in use")
+        if f.length > self._context.memory.bytes.size:
+            raise RdmaError(errno.ENOMEM, f"{f.length} bytes are more than the guest's memory")
+        pd = await self._domain()
+        offset = (f.va or 0) % PAGE_SIZE
+        mr: MR | FastMR
+        if f.fast:
+            if f.va is not None:
+                raise BadRequest("reg_mr: va and fast exclude each other")
+            mr = await FastMR.create(pd, -(-f.length // PAGE_SIZE), f.access)
+            await mr.map(f.length)
+        else:
+            mr = await MR.create(pd, f.length, f.access, offset=offset, virt_addr=f.va)
+        number = next(self._mr_numbers)
+        self._mrs[number] = mr
+        return {"mr": number, "addr": mr.iova, "lkey": mr.lkey, "rkey": mr.rkey}
+
+    async def _dereg_mr(self, f: Fields) -> Reply:
+        mr = self._mr(f.mr)
+        await mr.close()
+        mr.fill(0)  # whoever gets these pages next expects them so
+        del self._mrs[f.mr]
+        return {}
+
+    def _mr(self, number: int) -> MR | FastMR:
+        if number not in self._mrs:
+            raise BadRequest(f"There is no mr {number}")
+        return self._mrs[number]
+
+    def _part(self, number: int, offset: int, length: int) -> MR | FastMR:
+        """The region, if it has those bytes."""
+        mr = self._mr(number)
+        if offset + length > mr.length:
+            raise BadRequest(
+                f"{length} bytes at offset {offset} are not within the {mr.length} of mr {number}",
+                errno.ERANGE,
+            )
+        return mr
+
+    async def _write_mem(self, f: Fields) -> Reply:
+        self._part(f.mr, f.offset, len(f.data)).write(f.data, f.offset)
+        return {}
+
+    async def _read_mem(self, f: Fields) -> Reply:
+        mr = self._part(f.mr, f.offset, f.length)
+        await self._world.shown()
+        return {"data": mr.read(f.length, f.offset).tobytes().hex()}
+
+    # Queue pairs --------------------------------------------------------------------------------
+
+    async def _create_qp(self, f: Fields) -> Reply:
+        device = self._context.query_device()
+        most = device.max_qp - FIRST_USER_QP_INDEX
+        if len(self._qps) >= most:
+            raise RdmaError(errno.ENOMEM, f"All {most} queue pairs are in use")
+        inline = self._world.max_inline_data
+        cap = QPCap(
+            max_send_wr=f.max_send_wr,
+            max_recv_wr=f.max_recv_wr,
+            max_send_sge=device.max_send_sge if f.max_send_sge is None else f.max_send_sge,
+            max_recv_sge=device.max_recv_sge if f.max_recv_sge is None else f.max_recv_sge,
+            max_inline_data=inline if f.max_inline_data is None else f.max_inline_data,
+        )
+        srq = None if f.srq is None else self._srq(f.srq)
+        pd = await self._domain()
+        cqs = await self._completions.reserve_two(*_entries(cap, srq))
+        try:
+            qp = await QP.create(pd, QPInitAttr(f.type, *cqs, cap, int(f.sq_sig_all), srq=srq))
+        except BaseException:
+            self._release(cap, srq, cqs)
+            raise
+        number = next(self._qp_numbers)
+        self._qps[number] = (qp, *cqs)
+        return {"qp": number, "qpn": qp.qp_num}
+
+    async def _destroy_qp(self, f: Fields) -> Reply:
+        qp = self._qp(f.qp)
+        await self._completions.collect()
+        await qp.close()
+        _, *cqs = self._qps.pop(f.qp)
+        self._release(qp.cap, qp.srq, cqs)
+        return {}
+
+    def _release(self, cap: QPCap, srq: SRQ | None, cqs: Sequence[CQ]) -> None:
+        for cq, entries in zip(cqs, _entries(cap, srq), strict=True):
+            self._completions.release(cq, entries)
+
+    async def _create_srq(self, f: Fields) -> Reply:
+        srq = await SRQ.create(await self._domain(), SrqAttr(f.max_wr, f.max_sge))
+        number = next(self._srq_numbers)
+        self._srqs[number] = srq
+        return {"srq": number}
+
+    async def _destroy_srq(self, f: Fields) -> Reply:
+        await self._srq(f.srq).close()
+        del self._srqs[f.srq]
+        return {}
+
+    def _srq(self, number: int) -> SRQ:
+        if number not in self._srqs:
+            raise BadRequest(f"There is no srq {number}")
+        return self._srqs[number]
+
+    def _qp(self, number: int) -> QP:
+        if number not in self._qps:
+            raise BadRequest(f"There is no qp {number}")
+        return self._qps[number][0]
+
+    async def _connect(self, f: Fields) -> Reply:
+        attr = QPAttr(
+            path_mtu=f.path_mtu,
+            qkey=f.qkey,
+            rq_psn=f.rq_psn,
+            sq_psn=f.sq_psn,
+            dest_qp_num=f.dest_qpn,
+            qp_access_flags=f.access,
+            max_rd_atomic=f.max_rd_atomic,
+            max_dest_rd_atomic=f.max_dest_rd_atomic,
+            min_rnr_timer=f.min_rnr_timer,
+            timeout=f.timeout,
+            retry_cnt=f.retry_cnt,
+            rnr_retry=f.rnr_retry,
+            ah_attr=self._way(f),
+        )
+        await self._qp(f.qp).to_rts(attr)
+        return {}
+
+    def _way(self, f: Fields) -> AHAttr:
+        """The address attributes in the fields of a connection or of a datagram."""
+        route = GlobalRoute(
+            dgid=f.dest_gid,
+            flow_label=f.flow_label,
+            sgid_index=self._source(f.dest_gid) if f.sgid_index is None else f.sgid_index,
+            hop_limit=f.hop_limit,
+            traffic_class=f.traffic_class,
+        )
+        return AHAttr(gr=route, roce_dmac=f.dest_mac)
+
+    def _source(self, dest: bytes) -> int:
+        """The GID to send from: the first of the destination's kind."""
+
+        def kind(gid: bytes) -> tuple[bool, bool]:
+            address = IPv6Address(gid)
+            return address.ipv4_mapped is not None, address.is_link_local
+
+        kinds = [kind(gid) for gid in self._gids]
+        wanted = kind(dest)
+        for alike in (wanted, (wanted[0], not wanted[1])):
+            if alike in kinds:
+                return kinds.index(alike)
+        family = "IPv4" if wanted[0] else "IPv6"
+        raise BadRequest(f"dest_gid {gid_text(dest)}: there is no {family} address to send from")
+
+    async def _connection(self, op: str, f: Fields) -> Reply:
+        """A request of the connection manager."""
+        if hasattr(f, "sgid_index") and f.sgid_index is None:
+            f.sgid_index = self._source(f.dest_gid)
+        return await self._connections.handler(op)(f)
+
+    async def _modify(self, f: Fields) -> Reply:
+        qp = self._qp(f.qp)
+        if f.state == QpState.INIT:  # which no queue pair can be in without these
+            await qp.to_init(QPAttr(qp_access_flags=f.access, qkey=f.qkey))
+        else:
+            await qp.modify(QPAttr(qp_state=f.state), QpAttrMask.STATE)
+        return {}
+
+    # Requests and completions -------------------------------------------------------------------
+
+    def _sges(self, parts: Sequence[tuple[int, int, int]]) -> list[SGE]:
+        found = []
+        for number, offset, length in parts:
+            sge = self._mr(number).sge(offset, length)
+            if not 0 <= sge.addr < 1 << 64:
+                raise BadRequest(f"sge: offset {offset} of mr {number} is no address")
+            found.append(sge)
+        return found
+
+    async def _post_recv(self, f: Fields) -> Reply:
+        if (f.qp is None) == (f.srq is None):
+            raise BadRequest("post_recv: either qp or srq must be there")
+        queue: QP | SRQ = self._qp(f.qp) if f.srq is None else self._srq(f.srq)
+        request = RecvWR(f.wr_id, self._sges(f.sge))
+        await self._completions.collect()
+        await queue.post_recv(request)
+        return {}
+
+    async def _post_send(self, f: Fields) -> Reply:
+        qp = self._qp(f.qp)
+        datagram = qp.qp_type in (QpType.UD, QpType.GSI)
+        if datagram != (f.ah is not None):
+            raise BadRequest(f"post_send: ah is for datagrams, the QP is {qp.qp_type.name}")
+        self._check_opcode(f.opcode)
+        request = SendWR(f.wr_id, f.opcode, self._sges(f.sge), f.flags, f.imm)
+        if datagram:
+            request.set_wr_ud(AH(qp.pd, self._way(f.ah)), f.ah.dest_qpn, f.ah.qkey)
+        elif f.opcode == WrOpcode.REG_MR:
+            return await self._register(qp, f)
+        elif f.opcode in _ATOMIC:
+            request.set_wr_atomic(f.rkey, f.remote_addr, f.compare_add, f.swap)
+        elif f.opcode not in (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM):
+            request.set_wr_rdma(f.rkey, f.remote_addr)
+        if f.opcode in _INVALIDATING:
+            request.invalidate_rkey = f.invalidate_rkey
+        await self._completions.collect()
+        await qp.post_send(request)
+        return {}
+
+    async def _register(self, qp: QP, f: Fields) -> Reply:
+        """A region of ``reg_mr`` with ``fast`` gets a new key, which is the reply."""
+        mr = None if f.mr is None else self._mr(f.mr)
+        if not isinstance(mr, FastMR):
+            raise BadRequest("post_send: REG_MR needs mr, a region of reg_mr with fast")
+        request = mr.reg_wr(f.access, wr_id=f.wr_id)
+        request.send_flags = f.flags
+        await self._completions.collect()
+        await qp.post_send(request)
+        return {"rkey": mr.key}
+
+    def _check_opcode(self, opcode: WrOpcode) -> None:
+        """Refuse what the device does not have, here: it says so only for whole groups."""
+        device = self._context.query_device()
+        lacking = False
+        if opcode in _ATOMIC:
+            lacking = device.atomic_cap == AtomicCap.NONE
+        elif opcode in (*_INVALIDATING, WrOpcode.REG_MR):
+            lacking = not device.device_cap_flags & DeviceCap.MEM_MGT_EXTENSIONS
+        if lacking:
+            raise RdmaError(errno.EOPNOTSUPP, f"This device has no {opcode.name}")
+
+    async def _poll(self, f: Fields) -> Reply:
+        until = time.monotonic() + f.timeout_ms / 1000
+        await self._completions.collect()
+        while len(self._completions) < f.n:
+            await self._world.wait(until)
+            await self._completions.collect()
+            if time.monotonic() >= until:
+                break
+        return {"wc": [shown(wc) for wc in self._completions.take(f.n)]}
+
+
+def _entries(cap: QPCap, srq: SRQ | None) -> tuple[int, int]:
+    """Completions that the two queues of a QP can have outstanding."""
+    return cap.max_send_wr, srq.attr.max_wr if srq else cap.max_recv_wr
+
+
+def failure(code: int | None, text: str | None) -> bytes:
+    """The reply, with its newline, to a line that cannot be answered."""
+    return _line({"error": {"errno": code, "message": text}})
+
+
+def _line(reply: Reply) -> bytes:
+    return json.dumps(reply).encode() + b"\n"

@@ -1,0 +1,110 @@
+"""``./rocinante docs``: the documentation as a site; mkdocs reads this file for its hooks too.
+
+The hooks add what lies outside of docs/: README.md becomes the first page, CHANGELOG.md a page, and
+PeakRDL's pages of the registers become files of the site, so that links to all of them are checked.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sim.make.registers import compile_rdl, described, write_html, write_rdl
+from sim.rtl import env
+from sim.tools import console, outputs
+
+__all__ = ["build", "docs", "on_files", "on_page_markdown"]
+
+CONFIG = env.REPO / "mkdocs.yml"
+#: Files outside of docs/ that become pages, with the names that the site gives them.
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
+#: Other files that pages link to; the site gets a copy.
+COPIED = ("LICENSE",)
+REGISTERS = "registers"
+
+_LINK = re.compile(r"(\]\()([^)\s#]+)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Hook of mkdocs: add the pages and files that do not lie in docs/."""
+    from mkdocs.structure.files import File
+
+    for source, page in PAGES.items():
+        text = (env.REPO / source).read_text()
+        files.append(File.generated(config, page, content=text))
+    for name in COPIED:
+        files.append(File.generated(config, name, content=(env.REPO / name).read_text()))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_rdl(folder / "map.rdl", described())
+        write_html(compile_rdl(folder / "map.rdl"), folder / REGISTERS, home="../index.html")
+        for path in sorted((folder / REGISTERS).rglob("*")):
+            if path.is_file():
+                name = path.relative_to(folder).as_posix()
+                files.append(File.generated(config, name, content=path.read_bytes()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_more: Any) -> str:
+    """Hook of mkdocs: links between docs/ and the repository's root become links of the site."""
+    sources = {page: source for source, page in PAGES.items()}
+    folder = env.REPO if page.file.src_uri in sources else env.REPO / "docs"
+
+    def place(link: re.Match[str]) -> str:
+        target = link[2]
+        if "://" in target:
+            return link[0]
+        path = (folder / target).resolve()
+        for name in (*PAGES, *COPIED):
+            if path == env.REPO / name:
+                return link[1] + PAGES.get(name, name)
+        if path.is_relative_to(env.REPO / "docs"):
+            return link[1] + path.relative_to(env.REPO / "docs").as_posix()
+        return link[0]  # mkdocs finds it, or warns
+
+    return _LINK.sub(place, markdown)
+
+
+def build(folder: Path, settings: Path = CONFIG) -> None:
+    """Build the site that the file ``settings`` describes into ``folder``.
+
+    Errors: mkdocs's ``Abort`` when a link, an anchor or a page of the navigation does not exist.
+    """
+    from mkdocs.commands.build import build as build_site
+    from mkdocs.config import load_config
+
+    config = load_config(str(settings), site_dir=str(folder))
+    config.plugins.on_startup(command="build", dirty=False)
+    try:
+        build_site(config)
+    finally:
+        config.plugins.on_shutdown()
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder of the site; default: site in the folder of all that is built.",
+)
+def docs(output: Path | None) -> None:
+    """Build the documentation as a site and check its links."""
+    from mkdocs.exceptions import MkDocsException
+
+    folder = (output or env.build_root() / "site").absolute()
+    with console.stops():
+        outputs.require_folder(folder)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        with console.progress("Building the site"):
+            build(folder)
+    except MkDocsException as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(folder / "index.html")

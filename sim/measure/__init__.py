@@ -1,0 +1,1 @@
+"""What is measured in a simulation: the demonstration, perf, control commands, speed, coverage."""

@@ -1,0 +1,1 @@
+"""``./rocinante demo``: two NICs against each other, every byte compared."""

@@ -1,0 +1,238 @@
+"""The command line of ``rocinante perf``."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hdl.wire.opcodes import ATOMIC_BYTES
+from sim.measure.perf.plan import (
+    ATOMIC_TYPES,
+    CONNECTIONS,
+    MANY,
+    OPERATIONS,
+    OPTIONAL,
+    USUAL_QPS,
+    Plan,
+)
+from sim.measure.perf.report import Row, body, footer, header, make_row, unsteady
+from sim.rtl import env
+from sim.tools import console, outputs
+
+__all__ = ["measure", "perf", "plan_of"]
+
+#: Real time for one simulation, s; a stall in simulated time ends it much earlier.
+TIMEOUT_S = 24 * 3600.0
+
+Say = Callable[[str], None]
+
+
+@click.command()
+@click.argument("op", metavar="OP")
+@click.option(
+    "-s", "--size", type=int, help="Bytes of a message.  [default: 65536, latency 2, atomic 8]"
+)
+@click.option("-m", "--mtu", type=int, default=4096, show_default=True, help="Path MTU, bytes.")
+@click.option("-q", "--qps", type=int, default=1, show_default=True, help="Queue pairs.")
+@click.option(
+    "-t",
+    "--tx-depth",
+    type=int,
+    default=128,
+    show_default=True,
+    help="Requests outstanding on a QP.",
+)
+@click.option(
+    "-n",
+    "--iters",
+    type=int,
+    help="Timed messages of each QP.  [default: by size, see docs/perf.md]",
+)
+@click.option(
+    "-I", "--inline", type=int, default=0, show_default=True, help="Messages up to this go inline."
+)
+@click.option("-b", "--bidirectional", is_flag=True, help="Both sides send; rates are added.")
+@click.option(
+    "-a", "--all", "everything", is_flag=True, help="All sizes, then all QP counts; plots."
+)
+@click.option(
+    "-Q", "--cq-mod", type=int, default=16, show_default=True, help="Every so many a completion."
+)
+@click.option(
+    "-l", "--post-list", type=int, default=16, show_default=True, help="Requests with a doorbell."
+)
+@console.width_option
+@click.option(
+    "--host-latency-ns", type=float, default=500, show_default=True, help="Of a host read."
+)
+@click.option(
+    "--host-gbps",
+    type=float,
+    default=110,
+    show_default=True,
+    help="Host data each way; 0: no limit.",
+)
+@click.option(
+    "--tlp-headers", is_flag=True, help="Headers of PCIe's packets count in --host-gbps too."
+)
+@click.option("--line-gbps", type=float, default=100, show_default=True, help="Rate of the line.")
+@console.impair_option
+@click.option(
+    "-u",
+    "--qp-timeout",
+    type=int,
+    default=14,
+    show_default=True,
+    help="An answer is waited for 4.096 us x 2^this; 0: for ever.",
+)
+@console.timer_scale_option
+@click.option("--clock-mhz", type=float, default=250, show_default=True, help="Core clock.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of data and host's order.")
+@click.option("--places", type=int, help="Of a message in each QP's memory.  [default: by depth]")
+@click.option("--place-step", type=int, help="Bytes from one to the next.  [default: by size]")
+@click.option(
+    "--miss-qps",
+    type=int,
+    default=0,
+    show_default=True,
+    help="QPs whose translations are never known.",
+)
+@click.option(
+    "-A", "--atomic-type", default=ATOMIC_TYPES[0], show_default=True, help="Or CMP_AND_SWAP."
+)
+@click.option("--one-word", is_flag=True, help="All QPs change one word.")
+@click.option(
+    "-c", "--connection", default="RC", show_default=True, help=f"{', '.join(CONNECTIONS)}."
+)
+@click.option("--use-srq", is_flag=True, help="The QPs of a node share one receive queue.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="FEATURE",
+    help=f"The driver does not ask for it: {', '.join(OPTIONAL)}.",
+)
+@console.json_option
+@click.option(
+    "--pcap",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    callback=console.writable,
+    help="Keep the timed part's packets; with --all a file for each row.",
+)
+@click.option(
+    "--plots",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    metavar="FOLDER",
+    help="Where --all writes its plots.  [default: the current folder]",
+)
+def perf(
+    op: str,
+    size: int | None,
+    everything: bool,
+    json_file: Path | None,
+    pcap: Path | None,
+    plots: Path,
+    **options: Any,
+) -> None:
+    """Measure OP between two simulated NICs, as perftest does.
+
+    OP is one of write_bw, send_bw, read_bw, atomic_bw, write_lat, send_lat, read_lat, atomic_lat.
+    """
+    with console.stops():
+        plan = _plan(op, size, everything, options)
+        if everything and not plots.is_dir():
+            raise ValueError(f"--plots {plots} is no folder")
+        if everything:
+            outputs.require_folder(plots)
+        plans = [plan.sweep(), *plan.scan()] if everything else [plan]
+        env.require_compiler()
+    show = str(json_file) != "-"
+    rows = []
+    for each in plans:
+        for text in each.warnings():
+            _warn(text)
+        found = measure(each, pcap, apart=everything)
+        for text in filter(None, map(unsteady, found)):
+            _warn(text)
+        rows.append(found)
+        if show:
+            for line in (*header(each), *body(each, found), *footer(each, found)):
+                click.echo(line)
+    facts = [row.json for found in rows for row in found]
+    console.write_json(json_file, facts if everything else facts[0])
+    if everything:
+        from sim.measure.perf.plots import draw
+
+        files = draw(plan, rows[0], "size", plots)
+        if len(rows) > 1:
+            scan = [row for row in rows[0] if row.json["size"] == plan.sizes[0]]
+            scan += [row for found in rows[1:] for row in found]
+            files += draw(plan, scan, "qps", plots)
+        console.err.print(*files, sep="\n", highlight=False)
+
+
+def _plan(op: str, size: int | None, everything: bool, options: Mapping[str, Any]) -> Plan:
+    """The plan that the command line asks for; ValueError names what is bad."""
+    if op not in OPERATIONS:
+        raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {op!r}")
+    qps = options["qps"]
+    if qps == MANY["qps"]:
+        qps -= 2  # all of them: pairs 0 and 1 are not a driver's to use
+    default = 2 if op.endswith("_lat") else 64 if everything else 1 << 16
+    default = ATOMIC_BYTES if op.startswith("atomic") else default
+    return Plan(op=op, sizes=(default if size is None else size,), **{**options, "qps": qps})
+
+
+def plan_of(line: str) -> Plan:
+    """The plan of a command line, without its ``rocinante perf``; ValueError for a bad one."""
+    try:
+        found = perf.make_context("perf", shlex.split(line)).params
+    except click.ClickException as error:
+        raise ValueError(f"{line}: {error.message}") from None
+    for name in ("json_file", "pcap", "plots"):
+        found.pop(name)
+    return _plan(found.pop("op"), found.pop("size"), found.pop("everything"), found)
+
+
+def _warn(text: str) -> None:
+    console.err.print(f"Warning: {text}", style="yellow", markup=False, highlight=False)
+
+
+def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> list[Row]:
+    """Build two NICs, run the plan in one simulation; a row of figures for each size.
+
+    pcap: where the capture is kept; with ``apart`` each row has its own, with size and QPs in its
+    name. Raises click.ClickException for a stall, an error or a wrong byte.
+    """
+    from sim.bench import testbench
+
+    try:
+        with console.progress(f"Building two NICs at {plan.width} bits"):
+            model = testbench.build(config=plan.config, fast=True if plan.qps > USUAL_QPS else None)
+        with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
+            found = _run(plan, model, Path(name), say)
+            if pcap is not None:
+                for facts in found:
+                    part = f"-{facts['size']}-{plan.qps}" if apart else ""
+                    shutil.copyfile(facts["pcap"], pcap.with_stem(pcap.stem + part))
+            return [make_row(plan, facts) for facts in found]
+    except ValueError as error:  # a timed part shorter than what was on its way
+        raise click.ClickException(f"{error}: more --iters are needed") from None
+    except (env.BuildError, AssertionError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _run(plan: Plan, model: Any, folder: Path, say: Say) -> list[dict[str, Any]]:
+    from sim.bench.job import run_job
+
+    spec = {"plan": plan.to_json(), "folder": str(folder)}
+    facts, _ = run_job(model, "sim.measure.perf.bench", spec, say, TIMEOUT_S, seed=plan.seed)
+    found: list[dict[str, Any]] = facts["found"]
+    return found

@@ -1,0 +1,1 @@
+"""Tests of sim/tools: the command line and what its commands share."""
