@@ -1,1 +1,6 @@
-"""A whole board in Verilator: its UART as a pseudo terminal, its Ethernet as a unix socket."""
+"""A whole board in Verilator, and firmware and driver on a PC for a board behind a UART."""
+
+COMMANDS = {
+    "board": ("sim.board.command", "Run a whole board in the simulation."),
+    "bridge": ("sim.board.bridge.command", "Put a board behind a UART at any program's command."),
+}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -22,6 +21,7 @@ from sim.endpoint import fields
 from sim.endpoint.fields import BadRequest
 from sim.rtl import env
 from sim.tools import cli, console
+from tests import suite
 
 
 def call(*arguments: str) -> tuple[int, str]:
@@ -86,11 +86,31 @@ NOT_FINITE = ("nan", "-nan", "inf", "-inf", "1e400")
 
 def commands() -> dict[str, click.Command]:
     """Each command, imported."""
-    found = {}
-    for name, one in cli.rocinante.commands.items():
-        later = isinstance(one, cli._Later)
-        found[name] = getattr(importlib.import_module(one._module), name) if later else one
-    return found
+    return {name: one.imported() for name, one in cli.rocinante.commands.items()}
+
+
+def test_each_command_is_where_its_folder_says() -> None:
+    """Its name is its own, and it has a text for its help."""
+    assert all(one.name == name and one.help for name, one in commands().items())
+
+
+def test_an_installation_without_tests_has_the_other_commands() -> None:
+    """The tests are no part of it: nothing but their commands is missing."""
+    script = """
+import importlib, sys
+find = importlib.import_module
+def without(name, package=None):
+    if name == "tests":
+        raise ModuleNotFoundError("No module named 'tests'", name="tests")
+    return find(name, package)
+importlib.import_module = without
+from sim.tools.cli import rocinante
+print(*sorted(rocinante.commands))
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert set(cli.rocinante.commands) - set(done.stdout.split()) == {"test", "prove", "faults"}
 
 
 def numeric_options() -> list[tuple[str, str]]:
@@ -171,7 +191,7 @@ def test_arguments_reach_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.update(more, command=command)
         return 5
 
-    monkeypatch.setattr(cli.subprocess, "call", run)
+    monkeypatch.setattr(suite.subprocess, "call", run)
     status, _ = call("test", "--slow", "--seed", "7", "tests/sim", "-k", "lengths", "-x")
     assert status == 5
     assert seen["command"][-4:] == ["tests/sim", "-k", "lengths", "-x"]

@@ -1,0 +1,59 @@
+"""``./rocinante test``: the test suite, by pytest."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+
+import click
+
+from hdl.bounds import WORD, within
+from sim.rtl import env
+from sim.tools import console
+
+__all__ = ["test"]
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--slow", is_flag=True, help="Run the slow tests as well.")
+@console.waves_option
+@click.option("--seed", metavar="N|random", help="Seed of all random tests; default 1.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
+def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) -> None:
+    """Run the test suite, or the part that further arguments (pytest's own) choose.
+
+    Paths are relative to the repository: ./rocinante test tests/egress -k lengths
+    """
+    with console.stops():
+        env.require_compiler()
+        if waves:
+            env.require_waves()
+        environment = {**os.environ, **_test_environment(seed, waves)}
+    command = [sys.executable, "-m", "pytest", *_workers(arguments), *(["--slow"] * slow)]
+    if seed is not None:
+        command += [f"--hypothesis-seed={environment['COCOTB_RANDOM_SEED']}"]
+    sys.exit(subprocess.call([*command, *arguments], cwd=env.REPO, env=environment))
+
+
+def _workers(arguments: tuple[str, ...]) -> list[str]:
+    """Two test processes, unless the arguments say how many or name a single test."""
+    if any(argument.startswith("-n") for argument in arguments):
+        return []
+    single = len(arguments) == 1 and "::" in arguments[0]
+    return [] if single else ["-n", "2", "--dist", "worksteal"]
+
+
+def _test_environment(seed: str | None, waves: bool) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    if seed is not None:
+        number = str(secrets.randbelow(2**31)) if seed == "random" else seed
+        if not number.isdigit():
+            raise ValueError(f"--seed must be a number or 'random', not {seed!r}")
+        within("--seed", int(number), 0, WORD - 1)
+        console.err.print(f"Seed: {number}", highlight=False)
+        settings["COCOTB_RANDOM_SEED"] = number
+    if waves:
+        settings["ROCINANTE_WAVES"] = "1"
+    return settings
