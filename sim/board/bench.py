@@ -20,8 +20,8 @@ from cocotb.triggers import Timer
 
 from sim.board.pins import Board
 from sim.endpoint.control import Control
-from sim.endpoint.fields import mac_bytes
 from sim.endpoint.neighbours import Neighbours
+from sim.endpoint.values import mac_bytes
 from sim.wire.pcap import write_pcap
 
 #: How far the simulation goes between two looks at terminal and sockets, ns.

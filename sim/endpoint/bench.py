@@ -22,11 +22,11 @@ from sim.bench.system import VISIBLE_NS, Node
 from sim.bench.testbench import Testbench
 from sim.endpoint import peer
 from sim.endpoint.control import Control
-from sim.endpoint.fields import mac_bytes
 from sim.endpoint.lines import LONGEST, Lines, LineTooLong
 from sim.endpoint.neighbours import Neighbours
 from sim.endpoint.peer import Peer
 from sim.endpoint.session import Session, failure
+from sim.endpoint.values import mac_bytes
 from sim.models.impairments import Impairments
 from sim.models.platform import Wire
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,29 @@ from typing import Any
 import click
 
 from sim.endpoint import options, relay
+from sim.endpoint.fields import schema
 from sim.rtl import env
 from sim.tools import console, outputs
 
 __all__ = ["endpoint"]
 
 
+def _schema(context: click.Context, _option: Any, asked: bool) -> None:
+    """A callback for --schema: prints it, and ends the command."""
+    if asked:
+        click.echo(json.dumps(schema(), indent=2))
+        context.exit()
+
+
 @click.command()
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_schema,
+    help="Print the JSON Schema of the requests, and do nothing else.",
+)
 @options.wire_option
 @options.listen_option
 @options.mac_option

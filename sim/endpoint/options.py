@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sim.endpoint.fields import card_mac
+from sim.endpoint.values import card_mac
 
 __all__ = ["host_addresses", "ip_option", "listen_option", "mac_option", "wire_option"]
 

@@ -14,9 +14,9 @@ from boards.ecpix5.card import BAUD, CONFIG
 from firmware.device import HardwareError
 from sim.board.bridge.board import Board
 from sim.endpoint import options
-from sim.endpoint.fields import mac_bytes
 from sim.endpoint.lines import LONGEST
 from sim.endpoint.session import Session, failure
+from sim.endpoint.values import mac_bytes
 from sim.guest.bridge.link import BridgeError
 from sim.guest.bridge.serial_line import SerialLine
 from sim.tools import console
