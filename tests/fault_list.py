@@ -956,9 +956,10 @@ FAULTS = (
                 with m.If(self.write_client.beat.ready):
                     m.next = "INDEX"
                     add_low(m, addr, carry, ring.driver, event)
+            # INDEX: writes the used index, of a split ring; ends when that is taken.
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(has_index),
+                    self.write_client.beat.valid.eq(~packed),
                     beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
@@ -993,15 +994,16 @@ FAULTS = (
         old="""\
                     m.next = "INDEX"
                     add_low(m, addr, carry, ring.driver, event)
+            # INDEX: writes the used index, of a split ring; ends when that is taken.
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(has_index),
+                    self.write_client.beat.valid.eq(~packed),
                     beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
                 add_high(m, addr, carry)
-                with m.If(written):
+                with m.If(self.write_client.beat.ready | packed):
                     with m.If(job.notify):
                         m.next = "SETTLE"
                     with m.Else():
@@ -1019,13 +1021,13 @@ FAULTS = (
                     m.next = "INDEX"
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(has_index),
+                    self.write_client.beat.valid.eq(~packed),
                     beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
                 add_high(m, addr, carry)
-                with m.If(written):
+                with m.If(self.write_client.beat.ready | packed):
                     with m.If(job.notify & ~job.sure):
                         m.next = "SETTLE"
                     with m.Else():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 from collections import Counter, defaultdict
@@ -82,6 +83,22 @@ def test_room_imports_nothing_sideways(room: str) -> None:
         return not within(module, "hdl") or within(module, *open_to)
 
     assert not [one for path in python_files(f"hdl/{room}") for one in breaches(path, allowed)]
+
+
+@pytest.mark.parametrize("room", sorted(p.name for p in (REPO / "hdl").iterdir() if p.is_dir()))
+def test_each_state_says_what_happens_in_it(room: str) -> None:
+    """A comment beside it begins with its name: "IDLE: takes a job; ends with it."."""
+    silent = []
+    for path in python_files(f"hdl/{room}"):
+        lines = [line.strip() for line in path.read_text().splitlines()]
+        for number, line in enumerate(lines):
+            if state := re.match(r'with m\.State\("([\w-]+)"\)', line):
+                above = itertools.takewhile(lambda one: one[:1] == "#", reversed(lines[:number]))
+                below = itertools.takewhile(lambda one: one[:1] == "#", lines[number + 1 :])
+                told = f"# {state[1]}:"
+                if not any(one.startswith(told) for one in (*above, *below)):
+                    silent.append(f"{name(path)}:{number + 1} {state[1]}")
+    assert not silent
 
 
 @pytest.mark.parametrize("room", sorted({p.parent.parent.name for p in REPO.glob("hdl/*/*/*.py")}))

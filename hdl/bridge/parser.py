@@ -68,13 +68,13 @@ class RequestParser(wiring.Component):
         with m.If(self.valid):
             m.d.sync += [count.eq(count + 1), wrong.eq(wrong | self.broken)]
         with m.FSM():
-            # Skips what is no request; ends with the first byte of one.
+            # IDLE: skips what is no request; ends with the first byte of one.
             with m.State("IDLE"):
                 m.d.comb += check.start.eq(1)
                 m.d.sync += [count.eq(0), index.eq(0), wrong.eq(0)]
                 with m.If(self.valid & ~self.broken & (self.data == SYNC)):
                     m.next = "HEADER"
-            # Takes command, argument and address; ends with the last byte of them.
+            # HEADER: takes command, argument and address; ends with the last byte of them.
             with m.State("HEADER"):
                 self._gives_up(m, late)
                 m.d.comb += check.valid.eq(self.valid)
@@ -83,12 +83,12 @@ class RequestParser(wiring.Component):
                     with m.If(count == HEADER_BYTES - 1):
                         m.d.sync += count.eq(0)
                         m.next = "LENGTH"
-            # Looks whether data follow; ends at once: a byte takes longer than a cycle.
+            # LENGTH: looks whether data follow; ends at once: a byte takes longer than a cycle.
             with m.State("LENGTH"):
                 m.next = "CHECK"
                 with m.If(has_data):
                     m.next = "DATA"
-            # Takes data; ends with the last byte of them.
+            # DATA: takes data; ends with the last byte of them.
             with m.State("DATA"):
                 self._gives_up(m, late)
                 m.d.comb += check.valid.eq(self.valid)
@@ -99,7 +99,7 @@ class RequestParser(wiring.Component):
                         m.d.sync += [count.eq(0), index.eq(index + 1)]
                         with m.If(~is_word | (index == (self.argument - 1)[:4])):
                             m.next = "CHECK"
-            # Takes the check; ends with its second byte.
+            # CHECK: takes the check; ends with its second byte.
             with m.State("CHECK"):
                 self._gives_up(m, late)
                 right = Mux(count[0], check.crc[8:], check.crc[:8])
@@ -107,11 +107,11 @@ class RequestParser(wiring.Component):
                     m.d.sync += wrong.eq(wrong | self.broken | (self.data != right))
                     with m.If(count[0]):
                         m.next = "START"
-            # Hands the request over; ends at once.
+            # START: hands the request over; ends at once.
             with m.State("START"):
                 m.d.comb += [self.start.eq(1), self.good.eq(~wrong)]
                 m.next = "WAIT"
-            # The request is being executed; ends when its answer has been sent.
+            # WAIT: the request is being executed; ends when its answer has been sent.
             with m.State("WAIT"):
                 with m.If(self.done):
                     m.next = "IDLE"

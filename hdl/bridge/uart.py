@@ -61,12 +61,13 @@ class UartRx(wiring.Component):
         m.d.comb += [self.data.eq(bits[:8]), self.broken.eq(~bits[8])]
         m.d.sync += self.valid.eq(0)
         with m.FSM():
-            # The line is idle; ends with a start bit, in whose middle the next state begins.
+            # IDLE: the line is idle; ends with a start bit, in whose middle the next state begins.
             with m.State("IDLE"):
                 m.d.sync += [left.eq(10), pause.eq(self._divisor // 2 - 2)]
                 with m.If(~line):
                     m.next = "BITS"
-            # Samples ten bits, each in its middle; ends with the stop bit, or at a false start.
+            # BITS: samples ten bits, each in its middle; ends with the stop bit, or at a false
+            # start.
             with m.State("BITS"):
                 m.d.sync += pause.eq(pause - 1)
                 with m.If(pause == 0):
@@ -82,7 +83,8 @@ class UartRx(wiring.Component):
                         m.next = "BREAK"
                         with m.If(line):
                             m.next = "IDLE"
-            # There was no stop bit: waits until the line is high, so that a break is one byte.
+            # BREAK: there was no stop bit: waits until the line is high, so that a break is one
+            # byte.
             with m.State("BREAK"):
                 with m.If(line):
                     m.next = "IDLE"

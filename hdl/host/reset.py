@@ -44,6 +44,7 @@ class ResetSequence(wiring.Component):
         m.d.sync += ready.eq(self.tables_ready)
         m.d.comb += self.abort.eq(self.hold)
         with m.FSM(name="reset"):
+            # RUN: the rooms work; ends when the driver resets the device, or with a broken row.
             with m.State("RUN"):
                 with m.If(self.request):
                     m.d.sync += [self.room_reset.eq(1), self.hold.eq(1)]
@@ -54,17 +55,22 @@ class ResetSequence(wiring.Component):
                         m.next = "BREAK"
             if self._breaks:
                 self._break(m)
+            # STOP: the rooms are in reset; ends when all that the host was
+            # asked for is done.
             with m.State("STOP"):
                 with m.If(self.reads_idle & self.writes_idle):
                     m.d.sync += self.room_reset.eq(0)
                     m.next = "CLEAR"
+            # CLEAR: the rooms begin to clear their tables; one cycle.
             with m.State("CLEAR"):
                 m.d.sync += self.hold.eq(0)
                 m.next = "WAIT"
+            # WAIT: waits until they have; ends when all are ready.
             with m.State("WAIT"):
                 with m.If(ready):
                     m.d.comb += self.done.eq(1)
                     m.next = "DONE"
+            # DONE: the reset is over; ends when it is not asked for any more.
             with m.State("DONE"):
                 with m.If(~self.request):
                     m.next = "RUN"

@@ -49,19 +49,19 @@ class GmiiTx(wiring.Component):
         m.d.comb += check.data.eq(byte)
         m.d.sync += [self.data.eq(byte), self.en.eq(sends), self.er.eq(0), count.eq(count + 1)]
         with m.FSM():
-            # Nothing is sent; ends when there is a frame.
+            # IDLE: nothing is sent; ends when there is a frame.
             with m.State("IDLE"):
                 m.d.sync += [count.eq(0), spoiled.eq(0), late.eq(0)]
                 with m.If(self.i.valid):
                     m.next = "PREAMBLE"
-            # Sends preamble and start delimiter; ends after both.
+            # PREAMBLE: sends preamble and start delimiter; ends after both.
             with m.State("PREAMBLE"):
                 ends = count == PREAMBLE_BYTES
                 m.d.comb += [sends.eq(1), byte.eq(Mux(ends, START, PREAMBLE)), check.start.eq(1)]
                 with m.If(ends):
                     m.d.sync += count.eq(0)
                     m.next = "DATA"
-            # Sends the frame's bytes; ends with the last one, or when one is late.
+            # DATA: sends the frame's bytes; ends with the last one, or when one is late.
             with m.State("DATA"):
                 m.d.comb += [sends.eq(1), byte.eq(self.i.p.data), self.i.ready.eq(1)]
                 m.d.comb += check.valid.eq(self.i.valid)
@@ -77,26 +77,26 @@ class GmiiTx(wiring.Component):
                     with m.If(count >= LEAST - 1):
                         m.d.sync += count.eq(0)
                         m.next = "FCS"
-            # Sends zeros; ends when the frame is long enough.
+            # PAD: sends zeros; ends when the frame is long enough.
             with m.State("PAD"):
                 m.d.comb += [sends.eq(1), check.valid.eq(1)]
                 with m.If(count == LEAST - 1):
                     m.d.sync += count.eq(0)
                     m.next = "FCS"
-            # Sends the frame check sequence; ends after it.
+            # FCS: sends the frame check sequence; ends after it.
             with m.State("FCS"):
                 right = check.crc.word_select(count[:2], 8)
                 m.d.comb += [sends.eq(1), byte.eq(Mux(spoiled, ~right, right))]
                 with m.If(count == FCS_BYTES - 1):
                     m.d.sync += count.eq(0)
                     m.next = "GAP"
-            # Sends nothing; ends when the gap has passed, with the cycle of IDLE.
+            # GAP: sends nothing; ends when the gap has passed, with the cycle of IDLE.
             with m.State("GAP"):
                 with m.If(count == GAP_BYTES - 2):
                     m.next = "IDLE"
                     with m.If(late):
                         m.next = "DROP"
-            # Drops the rest of a late frame; ends with its last byte.
+            # DROP: drops the rest of a late frame; ends with its last byte.
             with m.State("DROP"):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(self.i.valid & self.i.p.last):
@@ -135,7 +135,8 @@ class GmiiRx(wiring.Component):
             self.o.p.error.eq(~self.dv & (bad | ~check.match_detected)),
         ]
         with m.FSM():
-            # Waits for a start delimiter behind a preamble; ends with it, or with another byte.
+            # WAIT: waits for a start delimiter behind a preamble; ends with it, or with another
+            # byte.
             with m.State("WAIT"):
                 m.d.comb += check.start.eq(1)
                 m.d.sync += [count.eq(0), first.eq(1), bad.eq(0)]
@@ -143,7 +144,7 @@ class GmiiRx(wiring.Component):
                     m.next = "FRAME"
                 with m.Elif(self.dv & (self.data != PREAMBLE)):
                     m.next = "SKIP"
-            # Passes a byte on when five have come after it was taken; ends when RX_DV falls.
+            # FRAME: passes a byte on when five have come after it was taken; ends when RX_DV falls.
             with m.State("FRAME"):
                 m.d.comb += check.valid.eq(self.dv)
                 m.d.sync += self.o.valid.eq(full)
@@ -155,7 +156,7 @@ class GmiiRx(wiring.Component):
                         m.d.sync += count.eq(count + 1)
                 with m.Else():
                     m.next = "WAIT"
-            # Passes nothing on; ends when RX_DV falls.
+            # SKIP: passes nothing on; ends when RX_DV falls.
             with m.State("SKIP"):
                 with m.If(~self.dv):
                     m.next = "WAIT"

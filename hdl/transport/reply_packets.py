@@ -144,9 +144,11 @@ class ReplyPackets(wiring.Component):
                 ]
                 add_low(m, held.va, carry, held.va, offset)
                 m.next = "RESUME-HIGH"
+            # RESUME-HIGH: adds the next bits of the address; one cycle.
             with m.State("RESUME-HIGH"):
                 add_middle(m, held.va, carry, offset)
                 m.next = "RESUME-TOP"
+            # RESUME-TOP: adds the last bits of it; one cycle.
             with m.State("RESUME-TOP"):
                 add_high(m, held.va, carry, above=2 * OFFSET_BITS)
                 m.next = "PACKET"

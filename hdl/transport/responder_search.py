@@ -109,6 +109,7 @@ class ReadSearch(wiring.Component):
 
         quiet = ~filled.any()
         with m.FSM(name="search"):
+            # IDLE: takes a request; ends with it.
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [
@@ -119,6 +120,8 @@ class ReadSearch(wiring.Component):
                 ]
                 with m.If(self.i.valid):
                     m.next = "SEARCH"
+            # SEARCH: asks for one saved READ after the other, the latest first, and compares those
+            # that have come; ends with a match, or when all have been compared.
             with m.State("SEARCH"):
                 with m.If(left != 0):
                     m.d.comb += self.resource.enable.eq(1)
@@ -132,9 +135,11 @@ class ReadSearch(wiring.Component):
                     m.next = "DRAIN"
                 with m.Elif((left == 0) & quiet):
                     m.next = "ANSWER"
+            # DRAIN: lets the answers that are on their way come; ends with the last of them.
             with m.State("DRAIN"):
                 with m.If(quiet):
                     m.next = "ANSWER"
+            # ANSWER: answers; ends when that is taken.
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):

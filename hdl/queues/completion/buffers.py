@@ -254,6 +254,7 @@ class CqBuffers(wiring.Component):
             poll.eq(lookable & ((beyond & ~mask(cq_row.size_log2)) != 0)),
         ]
         with m.FSM(name="take") as fsm:
+            # IDLE: takes a completion and reads the row of its WQE's queue; ends with one.
             with m.State("IDLE"):
                 m.d.comb += [
                     self.i.ready.eq(~self.hold & self.ready),
@@ -263,6 +264,7 @@ class CqBuffers(wiring.Component):
                 m.d.sync += completion.eq(self.i.payload)
                 with m.If(self.i.valid & self.i.ready):
                     m.next = "WQE"
+            # WQE: keeps that row, and reads what is known of its CQ; one cycle.
             with m.State("WQE"):
                 m.d.comb += [
                     look.eq(1),
@@ -274,10 +276,12 @@ class CqBuffers(wiring.Component):
                 m.next = "CQ"
                 with m.If(~completion.emit):
                     m.next = "PASS"
+            # PASS: hands on a completion without a CQE; ends when that is taken.
             with m.State("PASS"):
                 m.d.comb += kinds.i.valid.eq(1)
                 with m.If(kinds.i.ready):
                     m.next = "IDLE"
+            # CQ: keeps the row of the CQ and compares its position with the avail index; one cycle.
             with m.State("CQ"):
                 m.d.sync += [
                     cq_row.eq(queue),
@@ -286,6 +290,8 @@ class CqBuffers(wiring.Component):
                     beyond.eq(available.read0.row + ~position),
                 ]
                 m.next = "GIVE"
+            # GIVE: gives the completion its position and asks for the index if it has to be read;
+            # ends when both are taken. While the index is on its way it looks again.
             with m.State("GIVE"):
                 with m.If(polling):
                     m.d.comb += look.eq(1)
@@ -343,6 +349,8 @@ class CqBuffers(wiring.Component):
             checks.o.ready.eq(done),
         ]
         with m.FSM(name="check"):
+            # LOOK: waits for the avail index, or takes the one that is known; ends when it is
+            # there.
             with m.State("LOOK"):
                 m.d.sync += [
                     index.eq(answer),
@@ -355,8 +363,11 @@ class CqBuffers(wiring.Component):
                 with m.If(checks.o.valid & (~check.poll | polls.valid)):
                     m.d.comb += polls.ready.eq(check.poll)
                     m.next = "WEIGH"
+            # WEIGH: compares it with the position; one cycle.
             with m.State("WEIGH"):
                 m.next = "DECIDE"
+            # DECIDE: says whether the completion is lost, or asks for the head of its buffer; ends
+            # when that is taken.
             with m.State("DECIDE"):
                 with m.If(error):
                     m.d.comb += [verdict.lost.eq(1), done.eq(1)]

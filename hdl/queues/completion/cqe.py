@@ -83,6 +83,8 @@ class CqeWriter(wiring.Component):
             beat.last.eq(run_last),
         ]
         with m.FSM(name="state"):
+            # IDLE: takes the CQE; ends when it is to be written: to its address, or with ``odd`` to
+            # the segments.
             with m.State("IDLE"):
                 m.d.sync += [
                     rest.eq(fields),
@@ -96,6 +98,8 @@ class CqeWriter(wiring.Component):
                     m.next = "WRITE"
                     with m.If(self.odd):
                         m.next = "SEGMENT"
+            # SEGMENT: takes the next segment of the chain, as far as the CQE needs it; ends when it
+            # comes, and all with a broken chain.
             with m.State("SEGMENT"):
                 m.d.sync += [
                     run.eq(Mux(segment.length < left, segment.length[: len(left)], left)),
@@ -114,6 +118,7 @@ class CqeWriter(wiring.Component):
                         m.next = "NEXT"
                     with m.Else():
                         m.next = "WRITE"
+            # WRITE: writes the bytes of the segment; ends with the last beat of them.
             with m.State("WRITE"):
                 m.d.comb += self.write_client.beat.valid.eq(1)
                 with m.If(self.write_client.beat.ready):
@@ -133,11 +138,14 @@ class CqeWriter(wiring.Component):
                             run.eq(run - lanes),
                             rest.eq(rest >> (8 * lanes)),
                         ]
+            # SHIFT: brings what is left of the CQE to the beginning, a byte a cycle; ends when it
+            # lies there.
             with m.State("SHIFT"):
                 with m.If(shifts == 0):
                     m.next = "NEXT"
                 with m.Else():
                     m.d.sync += [rest.eq(rest >> 8), shifts.eq(shifts - 1)]
+            # NEXT: goes on to the next segment; one cycle, and the end of all with the last one.
             with m.State("NEXT"):
                 m.d.comb += self.segment.ready.eq(1)
                 with m.If(segment.last):

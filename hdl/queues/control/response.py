@@ -97,12 +97,15 @@ class ResponseWriter(wiring.Component):
             beat.last.eq(1),
         ]
         with m.FSM(name="state"):
+            # IDLE: works out how many bytes there are to write; ends with ``start``.
             with m.State("IDLE"):
                 most = Mux(capacity < limit, capacity, limit)
                 m.d.sync += [goal.eq(Mux(self.length < most, self.length, most)), at.eq(0)]
                 m.d.sync += place.eq(0)
                 with m.If(self.start):
                     m.next = "PIECE"
+            # PIECE: reads the next of the driver's buffers; one cycle, and the end of all when
+            # everything is written.
             with m.State("PIECE"):
                 m.d.comb += [self.writing.eq(1), pieces.read0.enable.eq(1)]
                 m.d.sync += place.eq(place + 1)
@@ -112,6 +115,7 @@ class ResponseWriter(wiring.Component):
                     m.next = "IDLE"
                 with m.Else():
                     m.next = "LOAD"
+            # LOAD: takes the buffer and reads the word of its first byte; one cycle.
             with m.State("LOAD"):
                 m.d.comb += [self.writing.eq(1), self.response.enable.eq(1)]
                 m.d.sync += [
@@ -122,6 +126,8 @@ class ResponseWriter(wiring.Component):
                     carry.eq(0),
                 ]
                 m.next = "BYTE"
+            # BYTE: puts a byte into the beat; ends when the beat is full, or buffer, word or
+            # response end.
             with m.State("BYTE"):
                 m.d.comb += self.writing.eq(1)
                 add_high(m, addr, carry)
@@ -135,9 +141,11 @@ class ResponseWriter(wiring.Component):
                     m.next = "BEAT"
                 with m.Elif(at[:2] == 3):
                     m.next = "WORD"
+            # WORD: reads the next word of the response; one cycle.
             with m.State("WORD"):
                 m.d.comb += [self.writing.eq(1), self.response.enable.eq(1)]
                 m.next = "BYTE"
+            # BEAT: writes the beat; ends when it is taken.
             with m.State("BEAT"):
                 m.d.comb += [
                     self.writing.eq(1),

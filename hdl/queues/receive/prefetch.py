@@ -334,13 +334,13 @@ class RecvPrefetch(wiring.Component):
             with m.If(turn.polled & ~access.row.newer):
                 m.d.sync += source.available.eq(source.available)
             m.next = "PUT"
-        # PUT: gives the row back, with the new lines; ends when it is taken. The list may have
-        # become empty: then it begins with them.
         emptied, spent = Signal(), Signal.like(turn.added)
         m.d.comb += [
             emptied.eq((source.count == 0) & (turn.added != 0)),
             spent.eq(Mux(turn.demanded, 0, turn.added)),
         ]
+        # PUT: gives the row back, with the new lines; ends when it is taken. The list may have
+        # become empty: then it begins with them.
         with m.State("PUT"):
             m.d.comb += [
                 access.put.eq(1),
@@ -359,9 +359,9 @@ class RecvPrefetch(wiring.Component):
 
     def _demand(self, m: Module, turn) -> None:
         """What the source gets for which a request waits."""
+        there = ~turn.again & turn.listed.any()  # it is asked for already
         # DEMAND: asks for the WQE that a request waits for, or says that no line is free. It may
         # have been asked for just before.
-        there = ~turn.again & turn.listed.any()  # it is asked for already
         with m.State("DEMAND"):
             m.d.comb += self.job.valid.eq((turn.again | self.spare_valid) & self.room & ~there)
             with m.If(there):

@@ -90,11 +90,13 @@ class AvailRing(wiring.Component):
             m.next = "ANSWER"
 
         with m.FSM(name="state"):
+            # IDLE: takes a job; ends with it.
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [job.eq(self.i.payload), result.available.eq(self.i.payload.known)]
                 with m.If(self.i.valid):
                     m.next = "PLACE"
+            # PLACE: works out where the entry lies in the ring; one cycle.
             with m.State("PLACE"):
                 place = job.position & mask(row.size_log2)
                 m.d.sync += [
@@ -103,9 +105,11 @@ class AvailRing(wiring.Component):
                     result.head.eq(place),
                 ]
                 m.next = "WEIGH"
+            # WEIGH: judges whether something is known to be there; one cycle.
             with m.State("WEIGH"):
                 m.d.sync += there.eq((ahead != 0) & (ahead <= (1 << row.size_log2)))
                 m.next = "LOOK"
+            # LOOK: goes to the entry, to the avail index, or to the answer; one cycle.
             with m.State("LOOK"):
                 add_low(m, addr, carry, row.driver, entry_offset)
                 m.next = "ADDRESS"
@@ -115,11 +119,13 @@ class AvailRing(wiring.Component):
                     m.next = "INDEX"
                 with m.Elif(is_packed(self._config, row.rules)):
                     answer(FetchStatus.OK)
+            # INDEX: has the avail index read; ends when that is taken.
             with m.State("INDEX"):
                 add_high(m, addr, carry)
                 m.d.comb += index.i.valid.eq(1)
                 with m.If(index.i.ready):
                     m.next = "INDEX_WAIT"
+            # INDEX_WAIT: waits for it; ends with the answer.
             with m.State("INDEX_WAIT"):
                 m.d.comb += [counting.eq(1), index.o.ready.eq(1)]
                 m.d.sync += result.available.eq(index.o.payload.available)
@@ -132,13 +138,16 @@ class AvailRing(wiring.Component):
                     wanted = index.o.payload.status == FetchStatus.OK
                     with m.If(wanted & ~is_packed(self._config, row.rules)):
                         m.next = "ENTRY"
+            # ADDRESS: adds the carry to the address of the entry; one cycle.
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)
                 m.next = "ENTRY"
+            # ENTRY: asks for the entry; ends when that is taken.
             with m.State("ENTRY"):
                 m.d.comb += reader.i.valid.eq(1)
                 with m.If(reader.i.ready):
                     m.next = "ENTRY_WAIT"
+            # ENTRY_WAIT: waits for it; ends when it comes.
             with m.State("ENTRY_WAIT"):
                 m.d.comb += reader.o.ready.eq(1)
                 m.d.sync += head.eq(reader.o.payload.data)
@@ -146,12 +155,14 @@ class AvailRing(wiring.Component):
                     m.next = "HEAD"
                     with m.If(reader.o.payload.error):
                         answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
+            # HEAD: checks the head; one cycle.
             with m.State("HEAD"):
                 m.d.sync += result.head.eq(head)
                 with m.If((head & ~mask(row.size_log2)) != 0):
                     answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.DESC_INDEX)
                 with m.Else():
                     answer(FetchStatus.OK)
+            # ANSWER: answers; ends when that is taken.
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):

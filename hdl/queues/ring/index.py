@@ -104,6 +104,7 @@ class AvailIndex(wiring.Component):
             m.next = "ANSWER"
 
         with m.FSM(name="state"):
+            # IDLE: takes a job; ends with it.
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [job.eq(self.i.payload), announced.eq(0)]
@@ -120,14 +121,17 @@ class AvailIndex(wiring.Component):
                 with m.If(packed):
                     add_low(m, addr, carry, job.driver, flags_at)
                 m.next = "ADDRESS"
+            # ADDRESS: adds the carry to the address; one cycle.
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)
                 m.d.sync += event_offset.eq(event_at)
                 m.next = "READ"
+            # READ: asks for the index, or the flags; ends when that is taken.
             with m.State("READ"):
                 m.d.comb += self.block.valid.eq(1)
                 with m.If(self.block.ready):
                     m.next = "WAIT"
+            # WAIT: waits for them; ends when they come.
             with m.State("WAIT"):
                 m.d.comb += self.block_data.ready.eq(1)
                 with m.If(self.block_data.valid):
@@ -141,6 +145,7 @@ class AvailIndex(wiring.Component):
                         answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
                     with m.Else():
                         m.next = "CHECK"
+            # CHECK: answers, or asks for a notification first; one cycle.
             with m.State("CHECK"):
                 with m.If(ahead > size):
                     m.d.sync += result.available.eq(job.position)
@@ -152,9 +157,11 @@ class AvailIndex(wiring.Component):
                     m.next = "EVENT"
                 with m.Else():
                     answer(FetchStatus.EMPTY)
+            # EVENT: adds the carry to the address of ``avail_event``; one cycle.
             with m.State("EVENT"):
                 add_high(m, addr, carry)
                 m.next = "ANNOUNCE"
+            # ANNOUNCE: writes it; ends when that is taken, and then the index is read once more.
             with m.State("ANNOUNCE"):
                 m.d.comb += self.write_client.beat.valid.eq(1)
                 with m.If(self.write_client.beat.ready):
@@ -163,6 +170,7 @@ class AvailIndex(wiring.Component):
                     m.next = "ADDRESS"
                     with m.If(packed):
                         m.next = "FLAGS"
+            # ANSWER: answers; ends when that is taken.
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):

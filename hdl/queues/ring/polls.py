@@ -162,10 +162,13 @@ class Polls(wiring.Component):
             m.d.comb += [self.o.valid.eq(give), given.eq(give & self.o.ready)]
             self._answer(m, found)
         with m.FSM(name="look"):
+            # LOOK: waits for the index of the oldest job; ends when it comes, or at once if none is
+            # read.
             with m.State("LOOK"):
                 m.d.comb += [look.eq(1), answers.ready.eq(jobs.o.valid & job.enabled)]
                 with m.If(jobs.o.valid & (answers.valid | ~job.enabled)):
                     m.next = "DECIDE"
+            # DECIDE: hands it on, or has a notification asked for; ends when either begins.
             with m.State("DECIDE"):
                 m.d.comb += give.eq(1)
                 if self._notify:
@@ -176,13 +179,17 @@ class Polls(wiring.Component):
                 with m.If(given):
                     m.next = "LOOK"
             if self._notify:
+                # EVENT: adds the carry to the address of ``avail_event``; one cycle.
                 with m.State("EVENT"):
                     add_high(m, addr, carry)
                     m.next = "ANNOUNCE"
+                # ANNOUNCE: writes it; ends when that is taken.
                 with m.State("ANNOUNCE"):
                     m.d.comb += beat.valid.eq(1)
                     with m.If(beat.ready):
                         m.next = "AGAIN"
+                # AGAIN: has the index read once more, and hands the job on; ends when both are
+                # taken.
                 with m.State("AGAIN"):
                     m.d.comb += [give.eq(again.ready), again.valid.eq(room), found.again.eq(1)]
                     with m.If(given):

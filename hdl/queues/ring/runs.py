@@ -116,6 +116,7 @@ class UsedRuns(wiring.Component):
         done = accepted | packed
         with m.FSM(name="state") as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("COLLECT"))
+            # COLLECT: takes elements; ends when one does not fit its run, or with ``flush``.
             with m.State("COLLECT"):
                 m.d.sync += [at.eq(0), current.eq(empty[0])]
                 m.d.comb += self.i.ready.eq(fits.bit_select(job.cq, 1))
@@ -126,6 +127,7 @@ class UsedRuns(wiring.Component):
                 with m.Elif(self.flush & self.pending & ~growing):
                     m.d.sync += last_run.eq(~empty[1])
                     m.next = "ELEMENTS"
+            # ELEMENTS: writes the elements of a run; ends with the last beat of them.
             with m.State("ELEMENTS"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
@@ -139,6 +141,8 @@ class UsedRuns(wiring.Component):
                     m.d.sync += at.eq(at + 1)
                     with m.If(beat.last):
                         m.next = "INDEX"
+            # INDEX: writes the used index, of a split ring; ends when that is taken. The other run
+            # may follow.
             with m.State("INDEX"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(~packed),

@@ -107,6 +107,7 @@ class UsedWriter(wiring.Component):
         event_at = Mux(event_idx & ~packed, used_event(ring.size_log2), 0)
 
         with m.FSM(name="state"):
+            # IDLE: takes a job; ends with it.
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [
@@ -115,15 +116,18 @@ class UsedWriter(wiring.Component):
                 ]
                 with m.If(self.i.valid):
                     m.next = "PLACE"
+            # PLACE: adds up the lower halves of the addresses; one cycle.
             with m.State("PLACE"):
                 m.d.sync += event.eq(event_at)
                 add_low(m, addr, carry, ring.device, element_at)
                 add_low(m, index_addr, index_carry, ring.device, Const(INDEX_OFFSET, OFFSET_BITS))
                 m.next = "ADDRESS"
+            # ADDRESS: adds their carries; one cycle.
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)
                 add_high(m, index_addr, index_carry)
                 m.next = "ELEMENT"
+            # ELEMENT: writes the used element; ends when that is taken.
             with m.State("ELEMENT"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
@@ -134,6 +138,7 @@ class UsedWriter(wiring.Component):
                 with m.If(self.write_client.beat.ready):
                     m.next = "INDEX"
                     add_low(m, addr, carry, ring.driver, event)
+            # INDEX: writes the used index, of a split ring; ends when that is taken.
             with m.State("INDEX"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(~packed),
@@ -148,15 +153,19 @@ class UsedWriter(wiring.Component):
                     with m.Else():
                         m.d.comb += self.done.eq(1)
                         m.next = "IDLE"
+            # SETTLE: waits until what was written has left; ends then, without a look at the ring
+            # if that is not needed.
             with m.State("SETTLE"):
                 with m.If(self.accepted):
                     m.next = "ASK"
                     with m.If(job.sure):
                         m.next = "RAISE"
+            # ASK: asks what the driver wants of interrupts; ends when that is taken.
             with m.State("ASK"):
                 m.d.comb += reader.i.valid.eq(1)
                 with m.If(reader.i.ready):
                     m.next = "DECIDE"
+            # DECIDE: waits for it; ends with the job, or with an interrupt to raise.
             with m.State("DECIDE"):
                 m.d.comb += reader.o.ready.eq(known)
                 with m.If(reader.o.valid & known):
@@ -165,6 +174,7 @@ class UsedWriter(wiring.Component):
                         m.next = "IDLE"
                     with m.Else():
                         m.next = "RAISE"
+            # RAISE: gives the interrupt out; ends when it is taken.
             with m.State("RAISE"):
                 m.d.comb += self.interrupt.valid.eq(1)
                 with m.If(self.interrupt.ready):
