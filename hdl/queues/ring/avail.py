@@ -58,7 +58,6 @@ class AvailRing(wiring.Component):
         there = Signal()  # by which the position is available
         addr, carry = Signal(64, reset_less=True), Signal()
         entry_offset = Signal(OFFSET_BITS, reset_less=True)
-        head = Signal(16, reset_less=True)
         m.d.comb += [
             self.o.payload.eq(result),
             index.i.payload.function.eq(job.function),
@@ -142,29 +141,34 @@ class AvailRing(wiring.Component):
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)
                 m.next = "ENTRY"
-            # ENTRY: asks for the entry; ends when that is taken.
-            with m.State("ENTRY"):
-                m.d.comb += reader.i.valid.eq(1)
-                with m.If(reader.i.ready):
-                    m.next = "ENTRY_WAIT"
-            # ENTRY_WAIT: waits for it; ends when it comes.
-            with m.State("ENTRY_WAIT"):
-                m.d.comb += reader.o.ready.eq(1)
-                m.d.sync += head.eq(reader.o.payload.data)
-                with m.If(reader.o.valid):
-                    m.next = "HEAD"
-                    with m.If(reader.o.payload.error):
-                        answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
-            # HEAD: checks the head; one cycle.
-            with m.State("HEAD"):
-                m.d.sync += result.head.eq(head)
-                with m.If((head & ~mask(row.size_log2)) != 0):
-                    answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.DESC_INDEX)
-                with m.Else():
-                    answer(FetchStatus.OK)
+            self._entry(m, row, result, answer)
             # ANSWER: answers; ends when that is taken.
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.next = "IDLE"
         return m
+
+    def _entry(self, m: Module, row, result, answer) -> None:
+        """The entry is read, and the head that it says is checked."""
+        reader, head = m.submodules.reader, Signal(16, reset_less=True)
+        # ENTRY: asks for the entry; ends when that is taken.
+        with m.State("ENTRY"):
+            m.d.comb += reader.i.valid.eq(1)
+            with m.If(reader.i.ready):
+                m.next = "ENTRY_WAIT"
+        # ENTRY_WAIT: waits for it; ends when it comes.
+        with m.State("ENTRY_WAIT"):
+            m.d.comb += reader.o.ready.eq(1)
+            m.d.sync += head.eq(reader.o.payload.data)
+            with m.If(reader.o.valid):
+                m.next = "HEAD"
+                with m.If(reader.o.payload.error):
+                    answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
+        # HEAD: checks the head; one cycle.
+        with m.State("HEAD"):
+            m.d.sync += result.head.eq(head)
+            with m.If((head & ~mask(row.size_log2)) != 0):
+                answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.DESC_INDEX)
+            with m.Else():
+                answer(FetchStatus.OK)

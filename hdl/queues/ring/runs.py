@@ -159,46 +159,54 @@ class UsedRuns(wiring.Component):
                     with m.If(last_run & ~current):
                         m.next = "ELEMENTS"
         for kind, row in enumerate(runs):
-            carry, index_carry = Signal(name=f"carry{kind}"), Signal(name=f"index_carry{kind}")
-            # What comes with an element is late (its index comes out of a RAM) and is only kept:
-            # all else is worked out a cycle later.
-            places, last = mask(row.size_log2), row.slot | ~mask(row.size_log2)
-            m.d.sync += [
-                young[kind].eq(0),
-                wraps[kind].eq(Mux(young[kind], last.all(), (row.index & places) == 0)),
-            ]
-            with m.If(young[kind]):
-                m.d.sync += row.index.eq(row.index + 1)
-                add_low(m, row.addr, carry, row.device, self._place(row))
-                add_low(m, row.device, index_carry, row.device, Const(INDEX_OFFSET, OFFSET_BITS))
-            with m.Else():
-                add_high(m, row.addr, carry)
-                add_high(m, row.device, index_carry)
-            with m.If(self.i.valid & self.i.ready & (job.cq == kind)):
-                m.d.sync += [
-                    row.heads[row.count].eq(job.head),
-                    row.count.eq(row.count + 1),
-                    row.index.eq(Mux(empty[kind], job.index, row.index + 1)),
-                ]
-                with m.If(empty[kind]):
-                    m.d.sync += [
-                        row.function.eq(job.function),
-                        row.queue.eq(job.ring.queue),
-                        row.slot.eq(job.index & mask(job.ring.size_log2)),
-                        row.size_log2.eq(job.ring.size_log2),
-                        row.rules.eq(job.ring.rules),
-                        row.device.eq(job.ring.device),
-                        young[kind].eq(1),
-                    ]
-            with m.If(fsm.ongoing("INDEX") & done & (current == kind)):
-                m.d.sync += row.count.eq(0)
+            comes = self.i.valid & self.i.ready & (job.cq == kind)
+            written = fsm.ongoing("INDEX") & done & (current == kind)
+            self._grow(m, row, empty[kind], young[kind], wraps[kind], comes, written)
             require(m, platform, row.count <= MOST, "a run is no longer than it may be")
             if checked(platform):
-                comes, came = self.i.valid & self.i.ready & (job.cq == kind), Signal(name="came")
+                came = Signal(name="came")
                 m.d.sync += came.eq(comes)
                 text = "elements of one kind come at most every other cycle"
                 require(m, platform, ~(comes & came), text)
         return m
+
+    def _grow(self, m: Module, row, empty, young, wraps, comes, written) -> None:
+        """The run ``row`` gets the element that ``comes``, its first one if it is ``empty``, or
+        has been ``written``. ``young`` and ``wraps`` follow."""
+        job = self.i.payload
+        carry, index_carry = Signal(), Signal()
+        # What comes with an element is late (its index comes out of a RAM) and is only kept:
+        # all else is worked out a cycle later.
+        places, last = mask(row.size_log2), row.slot | ~mask(row.size_log2)
+        m.d.sync += [
+            young.eq(0),
+            wraps.eq(Mux(young, last.all(), (row.index & places) == 0)),
+        ]
+        with m.If(young):
+            m.d.sync += row.index.eq(row.index + 1)
+            add_low(m, row.addr, carry, row.device, self._place(row))
+            add_low(m, row.device, index_carry, row.device, Const(INDEX_OFFSET, OFFSET_BITS))
+        with m.Else():
+            add_high(m, row.addr, carry)
+            add_high(m, row.device, index_carry)
+        with m.If(comes):
+            m.d.sync += [
+                row.heads[row.count].eq(job.head),
+                row.count.eq(row.count + 1),
+                row.index.eq(Mux(empty, job.index, row.index + 1)),
+            ]
+            with m.If(empty):
+                m.d.sync += [
+                    row.function.eq(job.function),
+                    row.queue.eq(job.ring.queue),
+                    row.slot.eq(job.index & mask(job.ring.size_log2)),
+                    row.size_log2.eq(job.ring.size_log2),
+                    row.rules.eq(job.ring.rules),
+                    row.device.eq(job.ring.device),
+                    young.eq(1),
+                ]
+        with m.If(written):
+            m.d.sync += row.count.eq(0)
 
     def _elements(self, m: Module, run, of_cq, at, given) -> tuple[Value, Value]:
         """Beat ``at`` of a run, and its bytes; ``given``: elements up to its end."""
