@@ -387,10 +387,8 @@ class Session:
             request.set_wr_ud(AH(qp.pd, self._way(f.ah)), f.ah.dest_qpn, f.ah.qkey)
         elif f.opcode == WrOpcode.REG_MR:
             return await self._register(qp, f)
-        elif f.opcode in _ATOMIC:
-            request.set_wr_atomic(f.rkey, f.remote_addr, f.compare_add, f.swap)
-        elif f.opcode not in (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM):
-            request.set_wr_rdma(f.rkey, f.remote_addr)
+        else:
+            request.set_remote(f.rkey, f.remote_addr, f.compare_add, f.swap)
         if f.opcode in _INVALIDATING:
             request.invalidate_rkey = f.invalidate_rkey
         await self._completions.collect()

@@ -216,14 +216,11 @@ class Machine:
         request = SendWR(number, message.opcode, sges, flags)
         request.imm_data = int.from_bytes(message.imm, "big")
         request.invalidate_rkey = message.invalidates
-        if message.opcode == WrOpcode.ATOMIC_CMP_AND_SWP:
-            operands = message.compare, message.swap_add
-            request.set_wr_atomic(message.rkey, message.va, *operands)
-        elif message.atomic:
-            request.set_wr_atomic(message.rkey, message.va, message.swap_add)
-        elif message.read or message.writes:
-            request.set_wr_rdma(message.rkey, message.va)
-        elif message.route is not None:
+        if message.route is None:
+            swaps = message.opcode == WrOpcode.ATOMIC_CMP_AND_SWP
+            operands = (message.compare, message.swap_add) if swaps else (message.swap_add,)
+            request.set_remote(message.rkey, message.va, *operands)
+        else:
             fields = message.route.parts.fields
             handle = AH(self._pd, self._way(place, message.route))
             request.set_wr_ud(handle, fields["dest_qp"], fields["qkey"])

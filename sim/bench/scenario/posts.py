@@ -152,10 +152,7 @@ class Posts:
         at += message.wrong == Wrong.ALIGN
         rkey, iova = (peer.place.key, peer.place.iova) if peer else (target.rkey, target.iova)
         rkey ^= message.wrong == Wrong.RKEY
-        if atomic:
-            wr.set_wr_atomic(rkey, iova + at, *atomic.operands)
-        elif message.kind in (Kind.READ, Kind.WRITE):
-            wr.set_wr_rdma(rkey, iova + at)
+        wr.set_remote(rkey, iova + at, *(atomic.operands if atomic else ()))
         return wr, sent
 
     def _receive(self, sent: Sent) -> None:

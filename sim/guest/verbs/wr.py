@@ -19,6 +19,14 @@ _ATOMIC = abi.WR_ATOMIC.codec()
 _REG = abi.WR_REG.codec()
 _BIND = abi.WR_BIND.codec()
 
+_ATOMICS = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
+#: Requests that name an address of the peer, atomics aside.
+_ADDRESSED = (
+    WrOpcode.RDMA_WRITE,
+    WrOpcode.RDMA_WRITE_WITH_IMM,
+    WrOpcode.RDMA_READ,
+    WrOpcode.RDMA_READ_WITH_INV,
+)
 _NO_FLAGS = WcFlags(0)
 #: The flags of libibverbs end here; a device may set no others.
 _KNOWN_WC_FLAGS = sum(flag.value for flag in WcFlags)
@@ -63,6 +71,14 @@ class SendWR:
     def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
         """Remote region, address and operands of an atomic."""
         self.wr = _ATOMIC.pack(addr, compare_add, swap, rkey)
+
+    def set_remote(self, rkey: int, addr: int, compare_add: int = 0, swap: int = 0) -> None:
+        """Remote region and address as the opcode has them, and the operands of an atomic; a
+        request that names no address of the peer gets none."""
+        if self.opcode in _ATOMICS:
+            self.set_wr_atomic(rkey, addr, compare_add, swap)
+        elif self.opcode in _ADDRESSED:
+            self.set_wr_rdma(rkey, addr)
 
     def set_wr_reg(self, mrn: int, key: int, access: Access | int) -> None:
         """Region of CREATE_MR, and the key and the access that it gets."""

@@ -14,8 +14,9 @@ from cocotb.triggers import Timer, gather
 
 from sim.bench.system import VISIBLE_NS
 from sim.guest.driver.platform import Octets
-from sim.measure.perf.plan import Shape
-from sim.measure.perf.traffic import OPEN, Ends, Flow, Side, filled, good
+from sim.measure.flow import OPEN, Flow, Shape, good
+from sim.measure.perf.traffic import Ends, filled
+from sim.measure.side import Side
 from sim.models.platform import Wire
 
 __all__ = ["Window", "bandwidth"]
@@ -89,7 +90,7 @@ class _Run:
         while not self._done(mine, theirs):
             side.wake.clear()
             if not await self._poll(number, side):
-                await side.sleep(ends)
+                await ends.sleep(side)
 
     def _done(self, mine: list[Flow], theirs: list[Flow]) -> bool:
         received = self.ends.plan.verb != "send" or all(f.received == f.quota for f in theirs)
@@ -176,7 +177,7 @@ async def bandwidth(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
         for requester in (0, 1):
             source = 1 - requester if plan.fetches else requester
             active = range(plan.qps if requester == 0 or plan.bidirectional else 0)
-            flows.append([Flow(ends, shape, i, requester, data[source], OPEN) for i in active])
+            flows.append([ends.flow(shape, i, requester, data[source], OPEN) for i in active])
         run = _Run(ends, shape, flows, window)
         await gather(*(run.serve(number) for number in (0, 1)))
         await Timer(VISIBLE_NS if plan.answered else ARRIVED_NS, "ns")

@@ -10,9 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hdl.abi.enums import WrOpcode
 from hdl.abi.virtio_rdma import PAGE_SIZE
+from sim.measure.flow import Flow, good
 from sim.measure.perf.bandwidth import Window
-from sim.measure.perf.traffic import Ends, Flow, filled, good
+from sim.measure.perf.traffic import Ends, filled
 
 __all__ = ["latency"]
 
@@ -25,7 +27,7 @@ class _Pair:
         self.stages: list[list[float]] = []  # of each message: see ``_stage_times``
         self.size = flows[0].shape.size
         for flow, side in zip(flows, reversed(ends.sides), strict=False):
-            if flow.verb == "write":
+            if flow.traffic.opcode == WrOpcode.RDMA_WRITE:
                 for i in range(flow.shape.slots):
                     # The last byte's own page: pages are anywhere.
                     buffer, last = flow.sink.buffer, flow.place(i) + flow.shape.size - 1
@@ -48,9 +50,9 @@ class _Pair:
                     self.flows[number].completed = sequence + 1
 
     def _arrived(self, flow: Flow, sequence: int) -> bool:
-        if flow.verb == "send":
+        if flow.traffic.sends:
             return flow.received > sequence
-        if flow.fetches:
+        if flow.traffic.fetches:
             return flow.completed > sequence
         last = flow.place(sequence) + self.size - 1
         return bool(flow.sink.read(1, last)[0] == flow.data[last])
@@ -63,7 +65,7 @@ class _Pair:
             await self.poll(number)
             if self._arrived(flow, sequence):
                 break
-            await side.sleep(self.ends)
+            await self.ends.sleep(side)
         flow.check(sequence)
 
     async def once(self, sequence: int) -> float:
@@ -72,11 +74,11 @@ class _Pair:
         for number, flow in enumerate(self.flows):
             posted = self.now()
             await flow.post(1)
-            await self.there(flow, number if flow.fetches else 1 - number, sequence)
+            await self.there(flow, number if flow.traffic.fetches else 1 - number, sequence)
             self.stages.append(self._stage_times(number, posted))
         took = (self.now() - begun) / len(self.flows)
         for flow in self.flows:
-            if flow.verb == "send" and flow.given < flow.quota:
+            if flow.traffic.sends and flow.given < flow.quota:
                 await flow.give(1)
         return took
 
@@ -99,7 +101,7 @@ class _Pair:
                 side.wake.clear()
                 await self.poll(number)
                 if flow.completed < flow.quota:
-                    await side.sleep(self.ends)
+                    await self.ends.sleep(side)
 
 
 async def latency(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
@@ -111,7 +113,7 @@ async def latency(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
         sides = (0,) if plan.fetches else (0, 1)
         sources = (1,) if plan.fetches else (0, 1)
         flows = [
-            Flow(ends, shape, 0, side, data[source], quota)
+            ends.flow(shape, 0, side, data[source], quota)
             for side, source in zip(sides, sources, strict=True)
         ]
         pair = _Pair(ends, flows)

@@ -11,6 +11,7 @@ from hdl.bounds import WORD, within
 from hdl.config import LIMITS, MTUS, NicConfig
 from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.guest.driver.device import ALL_FEATURES
+from sim.measure.flow import Shape
 from sim.models.impairments import Impairments
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "SWEEP",
     "USUAL_QPS",
     "Plan",
-    "Shape",
 ]
 
 OPERATIONS = (
@@ -83,32 +83,6 @@ LAT_SLOTS = 8
 #: How long nothing may happen before a run counts as stalled, us of simulated time; and how often a
 #: packet may be sent (1 + retry_cnt), each time for up to twice the time-out.
 PATIENCE_US, TRIES = 500, 8
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How messages of one size are sent.
-
-    depth: requests outstanding on a QP. batch: requests with one doorbell. signal: every
-    ``signal``-th request has a completion. slots: places of a message in each QP's memory,
-    ``stride`` bytes from one to the next.
-    warm: messages of each QP before the timed part. timed: messages of all QPs together (in each
-    direction) that the timed part waits for.
-    """
-
-    size: int
-    depth: int
-    batch: int
-    signal: int
-    slots: int
-    stride: int
-    warm: int
-    timed: int
-
-    @property
-    def least_slots(self) -> int:
-        """Enough that none is used again before its completion has been seen."""
-        return self.depth + 2 * max(self.batch, self.signal) if self.depth > 1 else 1
 
 
 @dataclass(frozen=True, kw_only=True)

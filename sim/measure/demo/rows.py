@@ -1,0 +1,291 @@
+"""The rows of the demonstration's table: what is sent in each, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cocotb.triggers import Event, Timer
+
+from hdl.abi.enums import Access, QpType, WrOpcode
+from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, GRH_SIZE
+from hdl.config import CardFeature
+from sim.bench.system import VISIBLE_NS, System, connect
+from sim.guest.verbs import AH, CQ, MR, QP, SRQ, AHAttr, FastMR, GlobalRoute, SrqAttr
+from sim.guest.verbs.context import Resource
+from sim.measure.demo.scope import PACKETS, Scope, close, patience_ns, setting_up
+from sim.measure.flow import QKEY, Flow, Lane, Shape, Traffic, compare, finished, good
+from sim.measure.side import Side
+
+__all__ = ["OPERATIONS", "SERVICES", "SIZES", "Row", "left_out", "play", "sizes_of"]
+
+_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+#: Longer than a message takes from the sender's completion to the peer's memory.
+_WAY_NS = 20_000
+#: Where a region begins in its page, and bytes that it has behind the last message.
+_OFFSET, _REST = 37, 512
+#: Message size in bytes -> messages, of each of ``OPERATIONS``.
+SIZES = {1: 32, 64: 32, 1024: 32, 4096: 32, 65536: 16, 1 << 20: 4}
+OPERATIONS = {
+    "SEND": WrOpcode.SEND,
+    "WRITE": WrOpcode.RDMA_WRITE,
+    "READ": WrOpcode.RDMA_READ,
+}
+_ATOMICS = (WrOpcode.ATOMIC_FETCH_AND_ADD, WrOpcode.ATOMIC_CMP_AND_SWP)
+
+
+@dataclass(frozen=True)
+class Row:
+    """``name`` and ``size`` of the row, and what its requests are; ``srq``: into a shared receive
+    queue. ``count``: messages back to back, after one alone."""
+
+    name: str
+    size: int
+    opcode: WrOpcode
+    kind: QpType = QpType.RC
+    srq: bool = False
+    count: int = 32
+
+    @property
+    def area(self) -> int:
+        """Bytes in front of what is received."""
+        return GRH_SIZE if self.kind == QpType.UD else 0
+
+    @property
+    def atomic(self) -> bool:
+        """Whether it changes words, which lie at multiples of their size."""
+        return self.opcode in _ATOMICS
+
+    @property
+    def octets(self) -> int:
+        """What all its messages take of a region."""
+        return (self.count + 1) * (self.size + self.area) + _REST
+
+    @property
+    def rights(self) -> Access:
+        """Of its regions and queue pairs."""
+        return _RIGHTS | Access.REMOTE_ATOMIC if self.atomic else _RIGHTS
+
+    @property
+    def features(self) -> set[CardFeature]:
+        """What a card needs for it."""
+        found = {CardFeature.SRQ} if self.srq else set()
+        if self.kind != QpType.RC:
+            found.add(CardFeature[self.kind.name])
+        if self.atomic:
+            found.add(CardFeature.ATOMICS)
+        if self.opcode == WrOpcode.SEND_WITH_INV:
+            found.add(CardFeature.FAST_REGISTRATION)
+        return found
+
+    def lacks(self, scope: Scope) -> str:
+        """Why a card cannot do it; empty if it can."""
+        card = scope.card
+        if missing := sorted(one.value for one in self.features - card.features):
+            return f"no {', '.join(missing)}"
+        keys = self.count + 1 if self.opcode == WrOpcode.SEND_WITH_INV else 0
+        for name, needed in (
+            ("mtu", self.size if self.kind == QpType.UD else 0),
+            ("qps", FIRST_USER_QP_INDEX + 1 + self.srq),
+            ("mrs", 1 + keys),
+        ):
+            if getattr(card, name) < needed:
+                return f"{name} below {needed}"
+        return ""
+
+
+#: The rows beside SEND, WRITE and READ of RC.
+SERVICES = (
+    Row("FETCH_ADD", 8, WrOpcode.ATOMIC_FETCH_AND_ADD),
+    Row("CMP_SWAP", 8, WrOpcode.ATOMIC_CMP_AND_SWP),
+    Row("SEND_INV", 64, WrOpcode.SEND_WITH_INV, count=4),
+    Row("SEND, SRQ", 64, WrOpcode.SEND, srq=True),
+    Row("UC SEND", 4096, WrOpcode.SEND, QpType.UC),
+    Row("UC WRITE", 4096, WrOpcode.RDMA_WRITE, QpType.UC),
+    Row("UD SEND", 64, WrOpcode.SEND, QpType.UD),
+    Row("UD SEND", 4096, WrOpcode.SEND, QpType.UD),
+)
+
+
+def sizes_of(scope: Scope, longest: int) -> dict[int, int]:
+    """Message size in bytes -> messages, of sizes up to ``longest``, that a card is asked for."""
+    counts = {size: scope.messages(size, count) for size, count in SIZES.items()}
+    return {size: count for size, count in counts.items() if count and size <= longest}
+
+
+def left_out(scope: Scope) -> list[dict[str, Any]]:
+    """The rows that a card is not asked for, and why."""
+    long = [
+        {"op": name, "size": size, "why": f"mtu below {size // PACKETS}"}
+        for name in OPERATIONS
+        for size, count in SIZES.items()
+        if not scope.messages(size, count)
+    ]
+    return long + [
+        {"op": row.name, "size": row.size, "why": why}
+        for row in SERVICES
+        if (why := row.lacks(scope))
+    ]
+
+
+@dataclass
+class _Pair:
+    """Two connected queue pairs, with a region of each side.
+
+    keys: of regions at the receiver, which messages invalidate, one each. resources: all of its
+    objects, in the order in which they close.
+    """
+
+    system: System
+    scope: Scope
+    qps: tuple[QP, QP]
+    sides: list[Side]
+    keys: list[int]
+    resources: list[Resource]
+
+    @classmethod
+    async def create(cls, rows: list[Row], system: System, timeout: int, scope: Scope) -> _Pair:
+        """Both ends in RTS, for rows of one kind, one after the other."""
+        first, nodes, depth = rows[0], system.nodes, scope.depth
+        pds = [await n.context.alloc_pd() for n in nodes]
+        cqs = [await CQ.create(n.context, scope.completions) for n in nodes]
+        octets = max(row.octets for row in rows)
+        rights, offset = first.rights, 0 if first.atomic else _OFFSET
+        mrs = [await MR.create(pd, octets, rights, offset=offset) for pd in pds]
+        srq = await SRQ.create(pds[1], SrqAttr(max_wr=depth)) if first.srq else None
+        options = scope.options(timeout, kind=first.kind, access=rights, qkey=QKEY)
+        qps = await connect(nodes, pds, cqs, options, (None, srq))
+        sides = []
+        for n, node in enumerate(nodes):
+            peer = nodes[1 - n]
+            route = GlobalRoute(dgid=peer.context.query_gid(1, 0))
+            way = AH(pds[n], AHAttr(gr=route, roce_dmac=peer.mac))
+            queue = srq if n == 1 else None
+            sides.append(Side(node, [cqs[n]], mrs[n], mrs[n], Event(), queue, way))
+            sides[n].look_at_completions()
+        regions = []
+        if first.opcode == WrOpcode.SEND_WITH_INV:
+            for _ in range(first.count + 1):
+                region = await FastMR.create(pds[1], 1, rights)
+                await region.map(64)
+                regions.append(region)
+                await qps[1].post_send(region.reg_wr(rights))
+                finished(await cqs[1].wait(timeout_ns=patience_ns(0)))
+        keys = [region.key for region in regions]
+        resources = [*qps, *([srq] if srq else []), *regions, *mrs, *cqs, *pds]
+        return cls(system, scope, qps, sides, keys, resources)
+
+    def flow(self, row: Row, data: Any) -> Flow:
+        """The messages of a row from side 0, with random bytes at the source and their inverse at
+        the sink; ``data``: those bytes."""
+        me, other = self.sides
+        total = row.count + 1
+        stride = (me.source.length - 16) // total
+        stride -= stride % row.size if row.atomic else 0
+        places = range(0, total * stride, stride)
+        answered = row.kind == QpType.RC
+        traffic = Traffic(
+            row.name, row.opcode, places, area=row.area, answered=answered, keys=self.keys
+        )
+        source, sink = (other, me) if traffic.fetches else (me, other)
+        source.source.write(data)
+        sink.sink.write(~data)
+        lane = Lane(
+            0,
+            0,
+            *self.qps,
+            source=source.source,
+            sink=sink.sink,
+            receives=other.srq or self.qps[1],
+            way=me.peer if row.kind == QpType.UD else None,
+        )
+        depth = self.scope.depth
+        shape = Shape(row.size, depth, depth, 1, total, stride, 1, row.count)
+        return Flow(lane, traffic, shape, data, total)
+
+    async def batch(self, flow: Flow, count: int) -> tuple[int, int]:
+        """Messages back to back; simulated time of the first post and the last completion."""
+        now, me, other = self.sides[0].node.host.now, *self.sides
+        if flow.traffic.sends:
+            await flow.give(count)
+        begin = now()
+        await flow.post(count)
+        await self._until(flow, me, lambda: flow.completed == flow.posted)
+        end = now()
+        if flow.traffic.sends:
+            await self._until(flow, other, lambda: flow.received == flow.given)
+        return begin, end
+
+    async def _until(self, flow: Flow, side: Side, there: Callable[[], bool]) -> None:
+        """Take the completions of a side until all are there."""
+        size = flow.shape.size + flow.traffic.area
+        patience_us = patience_ns(flow.shape.depth * size) / 1000
+        while True:
+            side.wake.clear()
+            for cq in side.cqs:
+                for _, sequence, taker in good(await cq.poll(cq.cqe), size):
+                    if taker is None:
+                        flow.completed = sequence + 1
+                    else:
+                        flow.received = sequence + 1
+            if there():
+                return
+            await side.sleep(self.system, patience_us)
+
+    def batches(self, count: int) -> Iterator[int]:
+        """Messages of each batch: as many as the queues hold."""
+        depth = self.scope.depth
+        return (min(depth, count - at) for at in range(0, count, depth))
+
+
+def _verify(row: Row, flow: Flow) -> None:
+    """Every message has come, byte for byte, and nothing beside them has changed."""
+    inverse = ~flow.data
+    for sequence in range(flow.quota):
+        flow.check(sequence)
+    name = f"{row.name} of {row.size} bytes"
+    compare(name, "the source", flow.source.read(flow.source.length), flow.data)
+    got = flow.sink.read(flow.sink.length)
+    for place in flow.places if row.area else ():  # what was wiped lies behind the sender's address
+        message = slice(place, place + row.area + row.size)
+        got[message] = inverse[message]
+    compare(name, "what is outside of the messages", got, inverse)
+
+
+async def _play(pair: _Pair, row: Row, rng: np.random.Generator) -> dict[str, Any]:
+    """One message alone, then all the others; what the table shows of the row."""
+    flow = pair.flow(row, rng.integers(0, 256, pair.sides[0].source.length, np.uint8))
+    alone = await pair.batch(flow, 1)
+    times = [await pair.batch(flow, count) for count in pair.batches(row.count)]
+    # A completion says that the peer's card has the message, but for a WRITE of UC, which is still
+    # on its way; memory shows it a bit later.
+    told = flow.traffic.answered or flow.traffic.sends
+    await Timer(VISIBLE_NS if told else VISIBLE_NS + _WAY_NS, "ns")
+    _verify(row, flow)
+    return {
+        "op": row.name,
+        "size": row.size,
+        "messages": row.count,
+        "bytes_verified": row.size * row.count,
+        "begin_ns": times[0][0],
+        "end_ns": times[-1][1],
+        "latency_ns": alone[1] - alone[0],
+        "sender": int(flow.traffic.fetches),
+    }
+
+
+async def play(
+    groups: list[list[Row]], system: System, timeout: int, scope: Scope, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """What the table shows of the rows; those of a group have the same queue pairs."""
+    rng, found = np.random.default_rng(1), []
+    for rows in groups:
+        async with setting_up(system):
+            pair = await _Pair.create(rows, system, timeout, scope)
+        for row in rows:  # the hardware is alone
+            say(f"{row.name} of {row.size} bytes")
+            found.append(await _play(pair, row, rng))
+        await close(system, pair.resources)
+    return found

@@ -1,0 +1,274 @@
+"""Messages of one queue pair in one direction: how they are posted and what is compared.
+
+``perf`` and ``demo`` drive flows, each in its own way: all the time, one by one, or in batches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hdl.abi.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
+from sim.guest.driver.platform import Octets
+from sim.guest.verbs import AH, MR, QP, SRQ, WC, RecvWR, SendWR
+
+__all__ = ["OPEN", "QKEY", "Flow", "Lane", "Shape", "Traffic", "compare", "finished", "good"]
+
+#: Q_Key of datagram QPs.
+QKEY = 0x1111_1111
+#: What a FETCH_AND_ADD adds to a word of its own: a change of every byte.
+STEP = 0x0101_0101_0101_0101
+#: Bits of a work request's id that number the message; the QP's number is above them.
+_SEQUENCE = 32
+#: More messages than any flow has: it goes on until it is told to stop.
+OPEN = 1 << _SEQUENCE
+_SENDS = (WrOpcode.SEND, WrOpcode.SEND_WITH_INV)
+_ATOMICS = (WrOpcode.ATOMIC_FETCH_AND_ADD, WrOpcode.ATOMIC_CMP_AND_SWP)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How messages of one size are sent.
+
+    depth: requests outstanding on a QP. batch: requests with one doorbell. signal: every
+    ``signal``-th request has a completion. slots: places of a message in each QP's memory,
+    ``stride`` bytes from one to the next.
+    warm: messages of each QP before the timed part. timed: messages of all QPs together (in each
+    direction) that the timed part waits for.
+    """
+
+    size: int
+    depth: int
+    batch: int
+    signal: int
+    slots: int
+    stride: int
+    warm: int
+    timed: int
+
+    @property
+    def least_slots(self) -> int:
+        """Enough that none is used again before its completion has been seen."""
+        return self.depth + 2 * max(self.batch, self.signal) if self.depth > 1 else 1
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the messages of a flow are; ``name`` is for failures.
+
+    places: offsets in source and sink, one for each message, used again in turn. area: bytes in
+    front of what is received, as of a datagram. inline: whether requests carry their payload.
+    answered: whether a request completes when the peer has answered, not when it has left.
+    one_word: all atomics change the first word. keys: of the receiver, which message ``n`` of
+    SEND_WITH_INV invalidates.
+    """
+
+    name: str
+    opcode: WrOpcode
+    places: Sequence[int]
+    area: int = 0
+    inline: bool = False
+    answered: bool = True
+    one_word: bool = False
+    keys: Sequence[int] = ()
+
+    @property
+    def sends(self) -> bool:
+        """Whether each message takes a receive."""
+        return self.opcode in _SENDS
+
+    @property
+    def atomic(self) -> bool:
+        """Whether it changes words."""
+        return self.opcode in _ATOMICS
+
+    @property
+    def fetches(self) -> bool:
+        """Whether what moves is brought back to the requester."""
+        return self.atomic or self.opcode == WrOpcode.RDMA_READ
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Between what the messages of a flow go.
+
+    number: of the pair of QPs. requester: number of the side that posts, on ``qp``; the other one
+    posts receives, to ``receives``. source, sink: regions that messages come from and go to. way:
+    to the other node, of datagrams.
+    """
+
+    number: int
+    requester: int
+    qp: QP
+    peer: QP
+    source: MR
+    sink: MR
+    receives: QP | SRQ
+    way: AH | None = None
+
+
+class Flow:
+    """Messages of one QP in one direction: from slot to slot, compared, wiped, used again.
+
+    ``quota``: how many messages. ``data``: what the source holds; atomics change it. The sink is
+    filled with the inverse of what is to come, again after each comparison, so a message that
+    changes nothing is noticed.
+    """
+
+    def __init__(self, lane: Lane, traffic: Traffic, shape: Shape, data: Octets, quota: int):
+        self.lane, self.traffic, self.shape, self.quota = lane, traffic, shape, quota
+        self.number, self.requester = lane.number, lane.requester
+        self.qp, self.peer = lane.qp, lane.peer
+        self.source, self.sink = lane.source, lane.sink
+        self.flags = SendFlags.INLINE if traffic.inline else SendFlags(0)
+        self.data, self.places, self.turns = data, traffic.places, list[int]()
+        # Places of the sink that no receive has, and that of each receive that was posted.
+        self.free, self.lent = deque(self.places), dict[int, int]()
+        self.posted = self.completed = self.received = self.checked = self.given = 0
+        self.verified = 0  # bytes
+        self._name = f"{traffic.name} of {shape.size} bytes on QP {self.qp.qp_num:#x}"
+
+    def place(self, sequence: int) -> int:
+        """Offset of a message in its region."""
+        return self.places[sequence % len(self.places)]
+
+    def signalled(self, sequence: int) -> bool:
+        """Whether a request has a completion."""
+        return sequence % self.shape.signal == self.shape.signal - 1
+
+    def stop(self) -> None:
+        """Post no more than it takes to use what receives there are, and to be told of the end."""
+        signal, last = self.shape.signal, max(self.posted, self.given)
+        self.quota = -(-last // signal) * signal
+
+    @property
+    def due(self) -> int:
+        """How many requests can be posted now with one doorbell."""
+        shape, outstanding = self.shape, self.posted - self.completed
+        if self.traffic.sends and not self.traffic.answered:  # a message without a receive is lost
+            outstanding = max(outstanding, self.posted - self.received)
+        count = min(shape.batch, self.quota - self.posted)
+        room = shape.depth - outstanding
+        if count <= room:
+            return count
+        # Less than a batch only when nothing on the way will tell of its completion.
+        return max(0, room) if outstanding < shape.signal - self.completed % shape.signal else 0
+
+    async def post(self, count: int) -> None:
+        """Post the next messages with one doorbell."""
+        requests = [self._request(self.posted + i) for i in range(count)]
+        self.posted += count
+        await self.qp.post_send(requests)
+
+    def _request(self, sequence: int) -> SendWR:
+        shape = self.shape
+        if not self.traffic.sends and self.checked <= sequence - len(self.places):
+            self.check(sequence - len(self.places))
+        at = self.place(sequence)
+        flags = self.flags | SendFlags.SIGNALED if self.signalled(sequence) else self.flags
+        traffic, local, remote = self.traffic, self.source, self.sink
+        if traffic.fetches:
+            local, remote = remote, local
+        request = SendWR(
+            self.number << _SEQUENCE | sequence, traffic.opcode, [local.sge(at, shape.size)], flags
+        )
+        if self.lane.way is not None:
+            request.set_wr_ud(self.lane.way, self.peer.qp_num, QKEY)
+        else:
+            word = 0 if traffic.one_word else at
+            request.set_remote(remote.rkey, remote.iova + word, *self._operands(at))
+        if traffic.keys:
+            request.invalidate_rkey = traffic.keys[sequence]
+        return request
+
+    def _operands(self, at: int) -> tuple[int, ...]:
+        """Of the next atomic on the word at ``at``, whose result is compared before the next."""
+        if not self.traffic.atomic:
+            return ()
+        if self.traffic.one_word:
+            return (1,)
+        if self.traffic.opcode == WrOpcode.ATOMIC_FETCH_AND_ADD:
+            return (STEP,)
+        now = self._word(at)
+        return now, now ^ STEP
+
+    def _word(self, at: int) -> int:
+        return int(self.data[at : at + 8].view("<u8")[0])
+
+    def _changed(self, at: int) -> None:
+        """The atomic on the word at ``at`` has been executed."""
+        add = self.traffic.opcode == WrOpcode.ATOMIC_FETCH_AND_ADD
+        now = self._word(at)
+        after = (now + STEP) % (1 << 64) if add else now ^ STEP
+        self.data[at : at + 8].view("<u8")[0] = after
+
+    async def give(self, count: int) -> None:
+        """Post the next receives with one doorbell."""
+        requests = []
+        for i in range(self.given, self.given + count):
+            self.lent[i] = at = self.free.popleft()
+            sge = self.sink.sge(at, self.shape.size + self.traffic.area)
+            requests.append(RecvWR(self.number << _SEQUENCE | i, [sge]))
+        self.given += count
+        await self.lane.receives.post_recv(requests)
+
+    def take_back(self, receive: int) -> int:
+        """A receive has completed: the place that it had, which the next one can have."""
+        at = self.lent.pop(receive)
+        self.free.append(at)
+        return at
+
+    def check(self, sequence: int, landed: int | None = None) -> None:
+        """Compare a message with what was sent; its place is ready for another one then.
+
+        landed: the place in the sink, if it is another one than in the source.
+        """
+        if sequence != self.checked:
+            raise AssertionError(f"{self._name}: message {sequence} before {self.checked}")
+        at, size = self.place(sequence), self.shape.size
+        expected = self.data[at : at + size]
+        landed = (at if landed is None else landed) + self.traffic.area
+        got = self.sink.read(size, landed)
+        if self.traffic.one_word:  # compared when all have come
+            self.turns.append(int(got.view("<u8")[0]))
+        else:
+            compare(self._name, f"message {sequence}", got, expected)
+        self.sink.write(~expected, landed)
+        if self.traffic.atomic and not self.traffic.one_word:
+            self._changed(at)
+        self.checked += 1
+        self.verified += size
+
+
+def compare(name: str, what: str, got: Octets, expected: Octets) -> None:
+    """AssertionError when bytes differ: how many of ``what`` do, and which is the first."""
+    if not np.array_equal(got, expected):
+        wrong = np.flatnonzero(got != expected)
+        raise AssertionError(
+            f"{name}: {wrong.size} bytes of {what} differ, the first at {wrong[0]}"
+        )
+
+
+def finished(found: Sequence[WC]) -> None:
+    """AssertionError when one of the completions is in error."""
+    bad = [wc for wc in found if wc.status != WcStatus.SUCCESS]
+    if bad:
+        raise AssertionError(f"{len(bad)} of {len(found)} completions in error, first {bad[0]}")
+
+
+def good(found: Iterable[WC], size: int) -> Iterator[tuple[int, int, int | None]]:
+    """Flow, number of the request, and for a receive the QP that took it, of each completion.
+
+    size: what a receive brings. AssertionError when one is in error or of another length.
+    """
+    for wc in found:
+        if wc.status != WcStatus.SUCCESS:
+            raise AssertionError(f"A completion in error: {wc}")
+        receive = wc.opcode == WcOpcode.RECV
+        if receive and wc.byte_len != size:
+            raise AssertionError(f"A receive of {wc.byte_len} bytes, not {size}: {wc}")
+        taker = wc.qp_num if receive else None
+        yield wc.wr_id >> _SEQUENCE, wc.wr_id & ((1 << _SEQUENCE) - 1), taker
