@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 #: Folders whose tests take longest. They begin first, so that at the end both processes have work.
-LONG = ("nic", "interop", "endpoint", "sim")
+LONG = ("nic", "interop", "endpoint", "campaign", "measure", "replay", "sim")
 
 
 def pytest_runtest_setup() -> None:

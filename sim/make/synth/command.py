@@ -17,8 +17,7 @@ from rich import box
 from rich.table import Table
 
 from hdl.config import NicConfig
-from sim.make.synth import baseline, timing_report
-from sim.make.synth.cards import CARDS
+from sim.make.synth import baseline
 from sim.make.synth.parts import CORE, WHOLE, Part, choose, configuration, parts
 from sim.make.synth.place import Placed, place
 from sim.make.synth.report import LIMITS, Report, measure
@@ -64,8 +63,6 @@ class Wanted:
     paths: int
     growth: bool
     placing: bool
-    timing: str | None
-    netlist: Path | None
     check: bool
     update_baseline: bool
     json_file: Path | None
@@ -113,17 +110,6 @@ class Measured:
 @click.option(
     "--place", "placing", is_flag=True, help="Place and route, for ECP5, and report Fmax."
 )
-@click.option(
-    "--timing",
-    type=click.Choice([*CARDS]),
-    help="Estimate the clock of a board's NIC (docs/timing.md); takes no other part.",
-)
-@click.option(
-    "--netlist",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="With --timing: of the board's configuration, mapped earlier (below .build/synth).",
-)
 @click.option("--check", is_flag=True, help="Fail when a figure is 5 % above its baseline.")
 @click.option("--update-baseline", is_flag=True, help="Make these figures the baseline.")
 @console.json_option
@@ -134,15 +120,8 @@ def synth(**options: Any) -> None:
     """
     wanted = Wanted(**options)
     with console.stops():
-        records = (timing_report.FILE, timing_report.PAGE) if wanted.timing else (baseline.FILE,)
-        for table in records * wanted.update_baseline:
-            outputs.require_file(table)
-    if wanted.timing:
-        record, file = wanted.update_baseline, wanted.json_file
-        sys.exit(timing_report.run(wanted.timing, file, earlier=wanted.netlist, record=record))
-    if wanted.netlist:
-        raise click.UsageError("--netlist is for --timing")
-    with console.stops():
+        if wanted.update_baseline:
+            outputs.require_file(baseline.FILE)
         measured = synthesise(wanted)
     name = baseline.title(wanted.target, measured.config)
     grown = baseline.compare(name, measured.reports) if wanted.check else []

@@ -16,10 +16,11 @@ from typing import Any
 
 from filelock import FileLock
 
+from sim.make import sta
+from sim.make.sta.cells import RESOURCES, kind
+from sim.make.sta.levels import CLASSES, Walk
+from sim.make.sta.netlist import Netlist, read
 from sim.make.synth import tool
-from sim.make.synth.cells import RESOURCES, kind
-from sim.make.synth.levels import CLASSES, Walk
-from sim.make.synth.netlist import Netlist, read
 from sim.make.synth.parts import Part
 from sim.rtl import env
 from sim.rtl.env import BuildError
@@ -31,17 +32,20 @@ LIMITS = {"register": 8, "ram": 3}
 _LONGEST = 20  # paths of each class that a report keeps
 #: What the name of a cell begins with when its component was mapped by itself.
 _COMPONENT = re.compile(r"(?:\$flatten)?\\?(\w+)\.")
-_COUNTING = ("cells.py", "levels.py", "netlist.py", "report.py")
+_COUNTING = (
+    __file__,
+    *(f"{sta.__path__[0]}/{name}.py" for name in ("cells", "levels", "netlist")),
+)
 
 
 @dataclass(frozen=True)
 class Report:
     """What a part costs.
 
-    resources: name -> amount (``sim.make.synth.cells.RESOURCES``). cells: type -> number.
+    resources: name -> amount (``sim.make.sta.cells.RESOURCES``). cells: type -> number.
     levels: class of paths -> ``worst`` (levels), ``worst_pairs`` (the same with two carry blocks of
     four bits as one of eight), ``above`` (how many registers have a path above the limit), ``ends``
-    (how many there are), ``paths`` (the longest, as ``sim.make.synth.levels.Path``).
+    (how many there are), ``paths`` (the longest, as ``sim.make.sta.levels.Path``).
     inside: of the whole, component -> its resources; "" is what joins them.
     of: what all of it follows from, as ``identity`` gives it.
     seconds: Yosys' time when it ran. folder: its log, script and netlist.
@@ -111,7 +115,7 @@ def _work(part: Part, family: str) -> _Work:
 
 
 def _counting() -> str:
-    return digest(*((Path(__file__).parent / name).read_bytes() for name in _COUNTING))
+    return digest(*(Path(file).read_bytes() for file in _COUNTING))
 
 
 def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, float]:

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from sim.make.sta.netlist import NAMED, REGISTER
 from sim.rtl import env
 from sim.rtl.env import BuildError, ToolError
 from sim.tools import console
@@ -42,9 +43,6 @@ URAMS = tuple(Path(__file__).with_name(name) for name in ("urams.txt", "urams_ma
 
 #: What lets constants and unused ports pass between modules that are mapped one by one.
 ACROSS = ("opt_clean", "opt_hier", "opt -fast", "opt_hier")
-
-#: Attributes that nets keep through synthesis: those named in the source, and of these registers.
-NAMED, REGISTER = "named", "register"
 
 NETLIST = "netlist.json"
 _WRITE = ("check -assert -noinit", f"write_json {NETLIST}")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from sim.make.sta.levels import Walk
+from sim.make.sta.netlist import read
 from sim.make.synth import tool
-from sim.make.synth.levels import Walk
-from sim.make.synth.netlist import read
 from sim.make.synth.report import count
 from sim.rtl.env import BuildError, ToolError
-from tests.make.synth import designs
+from tests.make.sta import designs
 
 
 def test_broken_verilog_ends_with_its_message(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sim.make.synth.cells import Arc, Cell, arcs, kind
-from sim.make.synth.netlist import Netlist
+from sim.make.sta.cells import Arc, Cell, arcs, kind
+from sim.make.sta.netlist import Netlist
 from sim.rtl.env import BuildError
 
 #: Where a path begins: a register (or memory of look-up tables), a block RAM, a port. Paths that

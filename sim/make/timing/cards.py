@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from hdl.config import NicConfig
-from sim.make.synth.delays import ECP5, ULTRASCALE_PLUS, Delays
+from sim.make.sta.delays import ECP5, ULTRASCALE_PLUS, Delays
 from sim.make.synth.parts import WHOLE, Part
 
 

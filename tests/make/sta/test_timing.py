@@ -1,22 +1,17 @@
-"""The estimate of a clock: sums by hand, wide nets, deep memories, and the page."""
+"""Delays of paths: sums by hand; wide nets and deep memories."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from sim.make.synth import cards, timing, timing_report
-from sim.make.synth.cells import Cell
-from sim.make.synth.delays import ECP5, ULTRASCALE_PLUS, Delay, Delays
-from sim.make.synth.netlist import Netlist
-from sim.rtl.env import BuildError
-from sim.tools import cli
-from tests.make.synth import designs
-from tests.make.synth.designs import carry4, ff, lut, netlist
+from sim.make.sta import nets, timing
+from sim.make.sta.cells import Cell
+from sim.make.sta.delays import ECP5, ULTRASCALE_PLUS, Delay, Delays
+from tests.make.sta import designs
+from tests.make.sta.designs import carry4, ff, lut, netlist
 
 #: Delays that are told apart in a sum; the cases differ by a factor of 10.
 DECIMAL = Delays(
@@ -116,18 +111,18 @@ def test_memory_of_look_up_tables() -> None:
     assert (found.near, found.levels) == (round(2 + 10_000 + 3 + 0.5), 1)
 
 
-def wide(count: int, *cells: Cell, **more) -> list[timing.Net]:
+def wide(count: int, *cells: Cell, **more) -> list[nets.Net]:
     """Of a design in which net 7 has ``count`` look-up tables behind it."""
     sinks = [lut(f"s{n}", [7], 1000 + n) for n in range(count)]
     whole = netlist(*cells, *sinks, **more)
-    return timing.wide_nets(whole, "xcup", timing.fan_out(whole))
+    return nets.wide_nets(whole, "xcup", nets.fan_out(whole))
 
 
 def test_fan_out_counts_inputs() -> None:
     assert wide(64, ff("x", "0", 7)) == []
-    assert wide(65, ff("x", "0", 7), names={7: "x"}) == [timing.Net("x", 65, "flip-flop", "I0", 65)]
+    assert wide(65, ff("x", "0", 7), names={7: "x"}) == [nets.Net("x", 65, "flip-flop", "I0", 65)]
     (net,) = wide(63, lut("$flatten\\box.part.$abc$1", [1], 7), lut("twice", [7, 7, 1], 8))
-    assert net == timing.Net("(LUT1 of box.part)", 65, "LUT", "I0", 64)
+    assert net == nets.Net("(LUT1 of box.part)", 65, "LUT", "I0", 64)
     (net,) = wide(63, ff("x", "0", 7), carry4("c", "0", ["0"] * 4, [7, 7, "0", "0"], [], []))
     assert (net.fan_out, net.pin, net.pins) == (65, "I0", 63)
     (net,) = wide(64, lut("a", [1], 7), outputs={"o": [7]})
@@ -140,11 +135,11 @@ def test_clocks_and_resets_are_no_wide_nets() -> None:
         for n in range(100)
     ]
     whole = netlist(*cells, inputs={"rst": [7]})
-    assert timing.fan_out(whole)[0] == timing.fan_out(whole)[6] == 100
-    assert timing.wide_nets(whole, "xcup", timing.fan_out(whole)) == []
+    assert nets.fan_out(whole)[0] == nets.fan_out(whole)[6] == 100
+    assert nets.wide_nets(whole, "xcup", nets.fan_out(whole)) == []
     whole = netlist(*cells, inputs={"data": [7]})
-    (net,) = timing.wide_nets(whole, "xcup", timing.fan_out(whole))
-    assert net == timing.Net("(net 7)", 100, "port", "D", 100)
+    (net,) = nets.wide_nets(whole, "xcup", nets.fan_out(whole))
+    assert net == nets.Net("(net 7)", 100, "port", "D", 100)
 
 
 def test_deep_memories() -> None:
@@ -153,34 +148,16 @@ def test_deep_memories() -> None:
     cells += [bram(f"sliced.0.{n}", 9, 40 + n) for n in range(4)]
     cells += [bram(f"wide.0.{n}", 36, 50 + n) for n in range(4)]
     cells += [bram("alone.0.0", 1, 60), uram("one.0.0.block[0].ram", 9, 61)]
-    assert timing.memories(netlist(*cells), "xcup") == [
-        timing.Memory("deep", "URAM288", 8192, 4, 2),
-        timing.Memory("sliced", "RAMB36E2", 4096, 4, 1),
+    assert nets.memories(netlist(*cells), "xcup") == [
+        nets.Memory("deep", "URAM288", 8192, 4, 2),
+        nets.Memory("sliced", "RAMB36E2", 4096, 4, 1),
     ]
 
 
 def test_column_of_yosys(tmp_path: Path) -> None:
     """16,384 rows of 72 bits are four blocks, and named as the walk takes them to be."""
     mapped = designs.synthesised(designs.DEEP, "deep", "xcup", tmp_path)
-    assert timing.memories(mapped, "xcup") == [timing.Memory("rows", "URAM288", 16384, 4, 4)]
-
-
-def test_estimate_compares_with_the_clock() -> None:
-    late = [
-        ff("x", "0", 1), lut("a", [1], 2), ff("$flatten\\box.late.$1", 2, 3), ff("z", 1, 4),
-    ]  # fmt: skip
-    whole = netlist(*late, names={1: "x", 3: "y", 4: "z"})
-    slowest = 10 * (1 + 10_100 + 1000 + 10_000 + 3 + 0.5)
-    facts = timing.estimate(whole, "xcup", DECIMAL, int(1e12 / (slowest - 1)))
-    assert facts["fmax_mhz"]["usual"] == round(1e6 / slowest)
-    assert facts["ends"] == 2
-    assert facts["missed"] == {"near": 0, "narrow": 0, "usual": 1, "far": 2}
-    assert [(row["component"], row["usual"], row["end"]) for row in facts["first"]] == [
-        ("box.late", 1, "y")
-    ]
-    assert facts["levels"]["register"] == {"0": 1, "1": 1}
-    relaxed = timing.estimate(whole, "xcup", DECIMAL, 1000)
-    assert relaxed["missed"] == dict.fromkeys(timing.CORNERS, 0) and relaxed["first"] == []
+    assert nets.memories(mapped, "xcup") == [nets.Memory("rows", "URAM288", 16384, 4, 4)]
 
 
 @pytest.mark.parametrize("delays", [ULTRASCALE_PLUS, ECP5], ids=lambda delays: delays.title)
@@ -190,81 +167,3 @@ def test_each_delay_has_a_source_or_says_why_not(delays: Delays) -> None:
         if field.name != "title":
             assert 0 <= delay.near <= delay.usual <= delay.far
             assert delay.source or delay.reason, field.name
-
-
-def test_page_shows_what_is_recorded() -> None:
-    """To put it right: ``./rocinante synth --timing BOARD --update-baseline``."""
-    recorded = timing_report.load()
-    assert recorded.keys() <= cards.CARDS.keys()
-    assert timing_report.generated(recorded) in timing_report.PAGE.read_text()
-
-
-def test_recorded_configurations_are_the_boards() -> None:
-    for name, facts in timing_report.load().items():
-        config = dataclasses.asdict(cards.CARDS[name].config)
-        assert facts["config"] == json.loads(json.dumps(config)), name
-        assert facts["clock_mhz"] == config["clock_hz"] / 1e6
-
-
-def test_board_that_is_not_recorded_is_not_measured() -> None:
-    text = timing_report.generated({})
-    assert text.count("\n\nNot measured.") == len(cards.CARDS)
-
-
-def call(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(cli.rocinante, ["synth", *arguments])
-    return result.exit_code, result.stdout, result.stderr
-
-
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Netlist:
-    """A design in the place of the NIC, and files that are not the repository's."""
-    whole = netlist(ff("x", "0", 1), lut("a", [1], 2), ff("y", 2, 3), names={1: "x", 3: "y"})
-    monkeypatch.setattr(timing_report, "mapped", lambda part, family, say: (tmp_path / "nic", 0.0))
-    monkeypatch.setattr(timing_report, "netlist_of", lambda folder, top: whole)
-    monkeypatch.setattr(timing_report, "FILE", tmp_path / "timing.json")
-    monkeypatch.setattr(timing_report, "PAGE", tmp_path / "timing.md")
-    begin, end = timing_report.BEGIN, timing_report.END
-    (tmp_path / "timing.md").write_text(f"before\n{begin}\nold\n{end}\nafter\n")
-    return whole
-
-
-def test_command(small: Netlist, tmp_path: Path) -> None:
-    status, text, _ = call("--timing", "zcu106", "--json", "-")
-    assert status == 0
-    facts = json.loads(text)
-    usual = 77 + 395 + 92 + 395 + 25 + 35
-    assert facts["clock_mhz"] == 200 and facts["fmax_mhz"]["usual"] == round(1e6 / usual)
-    assert not (tmp_path / "timing.json").exists()
-    status, text, _ = call("--timing", "zcu106", "--update-baseline")
-    assert (
-        status == 0
-        and f"| `x` | `y` | 1 | 0.37 | {usual / 1000:.2f} | {usual / 1000:.2f} |" in text
-    )
-    page = (tmp_path / "timing.md").read_text()
-    assert page.startswith("before\n") and page.endswith("\nafter\n") and "old" not in page
-    assert timing_report.generated({"zcu106": facts}) in page
-
-
-def test_command_without_figures(small: Netlist, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(part, family, say):
-        raise BuildError("nic: Yosys ended with status 1, no figures")
-
-    monkeypatch.setattr(timing_report, "mapped", fail)
-    status, _, errors = call("--timing", "u55c")
-    assert status == 1 and "nic: Yosys ended with status 1, no figures" in errors
-    assert call("--timing", "u200")[0] == 2
-
-
-def test_netlist_that_was_mapped_earlier(tmp_path: Path, small: Netlist) -> None:
-    status, text, _ = call("--timing", "u55c", "--netlist", str(tmp_path))
-    assert status == 0 and f"Netlist: {tmp_path.name}. It was mapped earlier" in " ".join(
-        text.split()
-    )
-    status, _, errors = call("--netlist", str(tmp_path))
-    assert status == 2 and "--netlist is for --timing" in errors
-
-
-def test_folder_without_a_netlist(tmp_path: Path) -> None:
-    status, _, errors = call("--timing", "u55c", "--netlist", str(tmp_path))
-    assert status == 1 and "no netlist.json.gz in" in errors

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sim.make.synth.cells import Cell
-from sim.make.synth.levels import Walk
+from sim.make.sta.cells import Cell
+from sim.make.sta.levels import Walk
 from sim.rtl.env import BuildError
-from tests.make.synth import designs
-from tests.make.synth.designs import carry4, ff, lut, netlist
+from tests.make.sta import designs
+from tests.make.sta.designs import carry4, ff, lut, netlist
 
 
 def test_register_to_register() -> None:

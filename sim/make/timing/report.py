@@ -1,4 +1,4 @@
-"""``./rocinante synth --timing BOARD``: the estimate as tables, as JSON, and as docs/timing.md."""
+"""``./rocinante timing BOARD``: the estimate as tables, as JSON, and as docs/timing.md."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from sim.make.synth.cards import CARDS, Card
-from sim.make.synth.delays import Delay, Delays
+from sim.make.sta.delays import Delay, Delays
+from sim.make.sta.nets import FAN_OUT
+from sim.make.sta.timing import CORNERS
 from sim.make.synth.report import mapped, netlist_of
-from sim.make.synth.timing import CORNERS, FAN_OUT, estimate
+from sim.make.timing.cards import CARDS, Card
+from sim.make.timing.estimate import estimate
 from sim.rtl import env
 from sim.rtl.env import REPO, BuildError
 from sim.tools import console
@@ -20,7 +22,7 @@ FILE = REPO / "tests" / "data" / "timing.json"
 PAGE = REPO / "docs" / "timing.md"
 
 #: The page's generated part stands between these lines.
-BEGIN = "<!-- From tests/data/timing.json by ./rocinante synth --timing BOARD --update-baseline -->"
+BEGIN = "<!-- From tests/data/timing.json by ./rocinante timing BOARD --update -->"
 END = "<!-- End of what is generated -->"
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sim.make.synth.cells import Cell
-from sim.make.synth.tool import NAMED, REGISTER
+from sim.make.sta.cells import Cell
 from sim.rtl.env import BuildError
+
+__all__ = ["NAMED", "REGISTER", "Netlist", "component", "memory", "read"]
+
+#: Attributes that the netlist must have: of wires with a name in the source, and of those that are
+#: registers there.
+NAMED, REGISTER = "named", "register"
+#: What the name of a cell begins with in a design that was joined from its components.
+_COMPONENT = re.compile(r"(?:\$flatten)?\\?(\w+(?:\.[A-Za-z]\w*)?)[.$]")
 
 
 @dataclass
@@ -78,3 +86,14 @@ def _names(netnames: dict[str, Any]) -> dict[Any, str]:
             if not isinstance(net, str) and (net not in best or rank < best[net][0]):
                 best[net] = (rank, f"{name}[{bit}]" if wide else name)
     return {net: name for net, (_rank, name) in best.items()}
+
+
+def memory(name: str) -> str:
+    """The name of the memory that a RAM is a piece of; other names as they are."""
+    return re.sub(r"(\.\d+\.\d+)(\.block\[\d+\]\.ram)?$", "", name) if " " in name else name
+
+
+def component(cell: Cell) -> str:
+    """The component that a cell was mapped in: its box and its name in it."""
+    inside = _COMPONENT.match(cell.name)
+    return inside[1] if inside else "(top)"

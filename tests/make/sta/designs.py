@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from sim.make.sta.cells import Cell
+from sim.make.sta.netlist import Netlist, read
 from sim.make.synth import tool
-from sim.make.synth.cells import Cell
-from sim.make.synth.netlist import Netlist, read
 
 ADDER = """
 module adder(input clk, input [31:0] a, b, output reg [31:0] s);
