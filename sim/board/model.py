@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from sim import models
-from sim.make.build import ecpix5
+from sim.make.boards import ecpix5
 from sim.rtl.build import WAIVERS, BuiltModel, build_model
 from sim.rtl.env import build_root
 from sim.rtl.verilog import digest

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from boards.blocks import Block
-from sim.make.build.vendor import VendorBoard
+from sim.make.boards.vendor import VendorBoard
 from sim.rtl import env, runner
 from sim.rtl.build import WAIVERS
 from sim.rtl.verilog import module_ports

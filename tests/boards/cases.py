@@ -12,7 +12,7 @@ from boards.zcu106 import blocks as zcu106_blocks
 from boards.zcu106 import top as zcu106_top
 from hdl.axi_nic import AxiNic
 from hdl.pcie_nic import PcieNic, PTileNic
-from sim.make.build import quartus, vivado
+from sim.make.boards import quartus, vivado
 from sim.rtl.verilog import Rtl
 from tests.boards.bench import Bench
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.make.build.carries import FIRST_CARRY, shorten
+from sim.make.boards.carries import FIRST_CARRY, shorten
 from tests.boards import netlists
 
 #: Sums and differences, a sum whose carry is read, and one that begins with a carry.

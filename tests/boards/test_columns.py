@@ -3,7 +3,7 @@
 import pytest
 
 from boards.ecpix5.card import CONFIG
-from sim.make.build.columns import narrow
+from sim.make.boards.columns import narrow
 from sim.rtl.verilog import Rtl, sources
 from tests.boards import netlists
 

@@ -6,7 +6,7 @@ from boards.de10_agilex.blocks import MAC_BLOCK, MAC_TIES, PCIE, PCIE_TIES, RELE
 from boards.de10_agilex.script import IPS, pcie_parameters
 from boards.pins import port_balls
 from hdl.config import NicConfig
-from sim.make.build.quartus import BOARDS
+from sim.make.boards.quartus import BOARDS
 from sim.rtl import env
 
 BOARD = BOARDS["de10_agilex"]

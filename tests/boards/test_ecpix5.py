@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from boards.ecpix5.card import BAUD, CONFIG
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
-from sim.make.build import ecpix5
-from sim.make.build.command import build
+from sim.make.boards import ecpix5
+from sim.make.boards.command import build
 from sim.rtl.env import REPO, BuildError
 from tests.boards.echo import Echo
 

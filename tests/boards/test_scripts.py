@@ -6,8 +6,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from sim.make.build.command import build
-from sim.make.build.vendor import write_shell
+from sim.make.boards.command import build
+from sim.make.boards.vendor import write_shell
 from sim.rtl.verilog import module_ports, verilog
 from tests.boards.bench import needs_tclsh
 from tests.boards.cases import CASES

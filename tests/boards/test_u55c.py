@@ -7,7 +7,7 @@ from boards.u55c.blocks import CMAC, CMAC_TIES, PCIE, PCIE_TIES
 from boards.u55c.script import IPS, pcie_properties
 from boards.u55c.top import CONFIG
 from hdl.config import NicConfig
-from sim.make.build.vivado import BOARDS
+from sim.make.boards.vivado import BOARDS
 from sim.rtl import env
 
 MADE = (PCIE, CMAC)

@@ -7,7 +7,7 @@ from amaranth.sim import Simulator
 
 from boards.zcu106.blocks import PROCESSOR
 from boards.zcu106.top import PulseStretcher
-from sim.make.build.vendor import write_shell
+from sim.make.boards.vendor import write_shell
 from tests.boards.bench import needs_tclsh
 from tests.boards.cases import CASES
 

@@ -15,8 +15,8 @@ from typing import Any
 from boards.ecpix5.card import BAUD, CONFIG, MEMORY_BYTES, Ecpix5Card
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
-from sim.make.build.carries import shorten
-from sim.make.build.columns import narrow
+from sim.make.boards.carries import shorten
+from sim.make.boards.columns import narrow
 from sim.make.synth import tool
 from sim.make.synth.place import attempt, run_tool
 from sim.rtl.env import REPO, BuildError, roomy

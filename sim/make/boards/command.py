@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 from amaranth.hdl import UnusedElaboratable
 
-from sim.make.build import ecpix5, quartus, vivado
-from sim.make.build.vendor import write_board
+from sim.make.boards import ecpix5, quartus, vivado
+from sim.make.boards.vendor import write_board
 from sim.rtl.env import BuildError, build_root
 from sim.tools import console, outputs
 from sim.tools.checkout import commit

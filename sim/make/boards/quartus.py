@@ -11,7 +11,7 @@ from boards.quartus import Ip, assignments, clocks, part, project_script
 from hdl.common.constraints import clock_paths, sdc
 from hdl.config import NicConfig
 from hdl.pcie_nic import PTileNic
-from sim.make.build.vendor import VendorBoard
+from sim.make.boards.vendor import VendorBoard
 from sim.rtl.verilog import Rtl, sources
 
 __all__ = ["BOARDS", "QuartusBoard"]

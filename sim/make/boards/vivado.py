@@ -21,7 +21,7 @@ from hdl.axi_nic import MAC_RX, MAC_TX
 from hdl.common.constraints import clock_paths, xdc
 from hdl.config import NicConfig
 from hdl.pcie_nic import PcieNic
-from sim.make.build.vendor import VendorBoard
+from sim.make.boards.vendor import VendorBoard
 from sim.make.core.command import write_core
 from sim.make.core.settings import CoreSettings
 from sim.rtl.verilog import Rtl, sources
