@@ -94,6 +94,17 @@ def test_each_command_is_where_its_folder_says() -> None:
     assert all(one.name == name and one.help for name, one in commands().items())
 
 
+def test_each_folder_with_commands_is_known() -> None:
+    """No folder declares a command that nobody finds."""
+    files = [*(env.REPO / "sim").rglob("__init__.py"), env.REPO / "tests" / "__init__.py"]
+    declaring = {
+        ".".join(path.parent.relative_to(env.REPO).parts)
+        for path in files
+        if "\nCOMMANDS = {" in path.read_text()
+    }
+    assert declaring == set(cli.FOLDERS)
+
+
 def test_an_installation_without_tests_has_the_other_commands() -> None:
     """The tests are no part of it: nothing but their commands is missing."""
     script = """
