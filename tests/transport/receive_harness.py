@@ -439,7 +439,7 @@ class Harness:
             assert not differs, f"job (got, expected): {differs} in {seen}"
         for got, effect in zip(seen.effects, effects, strict=True):
             self._compare_effect(got, effect, seen)
-        for name in ("pops", "wake_generation"):
+        for name in ("pops", "wakes"):
             assert getattr(seen, name) == sum(getattr(r, name) for r in results), (name, seen)
         for name in ("timers", "timeouts", "atomics"):
             expected = [one for result in results for one in getattr(result, name)]

@@ -148,7 +148,7 @@ def test_invalidation_waits_for_all_before_it():
             assert not world.changes and len(world.handed) == 2
             await world.oldest(ctx, 2)
             await world.pop(ctx, 2)
-            await world.wake(ctx, 2, position=ended, psn=0x100 + ended, wakes=ended)
+            await world.wake(ctx, 2, position=ended, psn=0x100 + ended, wake_generation=ended)
         await world.until(ctx, lambda: len(world.jobs) == 3)
         ((request, handed, settled),) = world.changes
         assert (request.register, request.key, handed, settled) == (0, KEY, 2, 1)
