@@ -27,13 +27,13 @@ def nic_model(block):
     return build(rtl, config=CONFIG, nics=1, with_models=False, fast=False)
 
 
-@pytest.mark.slow  # each needs a model of its own; it runs for a minute
+@pytest.mark.slow  # each needs a model of its own; it runs for two minutes
 @pytest.mark.parametrize("block", CORES)
 def test_rdma_over_pcie(block):
     run(nic_model(block), test_module="tests.pcie.bench_pcie_nic", extra_env={"BLOCK": block})
 
 
-@pytest.mark.slow  # the model is the same; it runs for a minute
+@pytest.mark.slow  # the model is the same; it runs for two minutes
 @pytest.mark.parametrize("block", CORES)
 def test_no_tag_is_left(block):
     run(nic_model(block), test_module="tests.pcie.bench_pcie_tags", extra_env={"BLOCK": block})
