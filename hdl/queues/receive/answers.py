@@ -18,9 +18,8 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.sources import has_wqes
 from hdl.ports.tables import TableRead
 
-from ..ring.index import AvailIndex
+from ..ring.index import AvailIndex, named_index
 from ..ring.packed import is_packed
-from ..ring.reach import reach_base
 from ..ring.read import BlockReader
 from .match import RecvMatch, RecvWork, UpcomingSource
 from .path import Arrival, HeldWqe, Tag
@@ -44,16 +43,17 @@ class RecvAnswers(wiring.Component):
     QP takes from the same source or the line was needed, is sent ``away``: its WQE is fetched once
     more, by its head.
 
-    Members: ``req``, ``rsp``, ``upcoming``, ``error``: as in RecvFetch. ``stop``: a
-    reset of ``stopped`` waits: no request is taken, and one for that source is EMPTY. ``access``,
+    Members: ``req``, ``rsp``, ``upcoming``, ``error``: as in RecvFetch. ``stop``: a reset of
+    ``stopped`` waits: no request is taken, and one for that source is EMPTY. ``access``,
     ``linked``: of RecvSources. ``tag``: read port of the tags of lines. ``arrived``,
     ``arrived_valid``, ``good``: what became of a fetch. ``waits``, ``wanted``: the line that the
     request waits for. Of RecvLines: ``ask`` with ``tag.index``, ``busy``, ``good_line``,
-    ``wanted_done``, ``release`` of ``released`` (in a cycle of ``room``). ``answered``: sources to
-    be looked at for more. ``demand``, ``starved``: of RecvPrefetch. ``line_needed``,
-    ``line_freed``, ``dropping``, ``epoch``: of RecvReclaim. ``away``: a request that others answer,
-    who are always ready. ``begun``: a WQE is given out, which ``away`` may
-    tell of from now on. ``at_work``: a request has been taken and neither answered nor sent away.
+    ``wanted_done``, ``release`` of ``released`` (in a cycle of ``room``, and of ``may_release``,
+    which is known early). ``answered``: sources to be looked at for more. ``demand``, ``starved``:
+    of RecvPrefetch. ``line_needed``, ``line_freed``, ``dropping``, ``epoch``: of RecvReclaim.
+    ``away``: a request that others answer, who are always ready. ``begun``: a WQE is given out,
+    which ``away`` may tell of from now on. ``at_work``: a request has been taken and neither
+    answered nor sent away.
     Latency: 1 cycle for a hit, else 4 when the WQE is at hand. Throughput: a hit in 3 cycles, a
     look-up in 4; of requests that ``upcoming`` has told of, 6 for both when sources come in turn, 5
     when the same one comes again; else 7.
@@ -91,7 +91,7 @@ class RecvAnswers(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
-            | {name: Out(1) for name in ("waits", "ask", "release", "at_work")}
+            | {name: Out(1) for name in ("waits", "ask", "release", "may_release", "at_work")}
             | {name: Out(line) for name in ("wanted", "released")}
             | {name: In(1) for name in ("busy", "good_line", "wanted_done", "room")}
         )
@@ -110,17 +110,14 @@ class RecvAnswers(wiring.Component):
         # ``fault``, ``found`` of the work; the index is on its way; ``cached``: looked up early.
         fault_valid, found_valid, indexing, cached = (Signal() for _ in range(4))
         done = Signal()
-        # A held WQE of a packed queue is named by its position, as its id does not tell where it
-        # is. Who asks again for one that is not held any more asks for the last that was given.
+        # Of a packed queue a held WQE is named by its position: its id does not tell where it is.
+        # Who asks again for one that is held no more asks for the last that was given.
         packed = is_packed(self._config, work.queue.rules)
         m.d.comb += [
             done.eq((indexing & index.o.valid) | (self.waits & self.wanted_done)),
-            index.i.payload.function.eq(work.request.function),
-            index.i.payload.driver.eq(reach_base(self._config, work.queue)),
-            index.i.payload.device.eq(work.queue.device),
-            index.i.payload.size_log2.eq(work.queue.size_log2),
-            index.i.payload.rules.eq(work.queue.rules),
-            index.i.payload.position.eq(source.first),
+            *named_index(
+                self._config, index.i.payload, work.request.function, work.queue, source.first
+            ),
             self.linked.index.eq(source.head),
             self.released.eq(source.head),
             self.rsp.payload.eq(answer),
@@ -205,7 +202,10 @@ class RecvAnswers(wiring.Component):
                 with m.If(index.i.ready):
                     m.next = "PUT"
             self._miss(m, work, fault_valid)
-        m.d.comb += self.at_work.eq(~fsm.ongoing("IDLE") | self.waits | indexing)
+        m.d.comb += [
+            self.at_work.eq(~fsm.ongoing("IDLE") | self.waits | indexing),
+            self.may_release.eq(fsm.ongoing("FINISH") | fsm.ongoing("PASS")),
+        ]
         return m
 
     def _choose(self, m: Module, work, upcoming) -> Signal:
@@ -349,8 +349,9 @@ class RecvAnswers(wiring.Component):
             nothing.eq(
                 (answer.status == FetchStatus.EMPTY) | (answer.status == FetchStatus.QUEUE_ERROR)
             ),
-            final.eq(request.last | (answer.status != FetchStatus.OK)),
         ]
+        # Of the answer that is given: the same in the cycle before FINISH.
+        m.d.sync += final.eq(request.last | (answer.status != FetchStatus.OK))
         # HIT: answers with what was looked up early; only ``head`` has to be as it was then.
         with m.State("HIT"):
             m.d.comb += [self.rsp.valid.eq(1), self.linked.enable.eq(1)]

@@ -224,8 +224,8 @@ class RecvFetch(wiring.Component):
                 m.d.sync += lines.current_valid.eq(0)
         m.d.comb += [
             answers.room.eq(lines.room),
-            reclaim.room.eq(lines.room & ~answers.release),
-            prefetch.room.eq(lines.room & ~answers.release & ~reclaim.release),
+            reclaim.room.eq(lines.room & ~answers.may_release),
+            prefetch.room.eq(lines.room & ~answers.may_release & ~reclaim.release),
             lines.release.eq(answers.release | reclaim.release),
             lines.release_line.eq(Mux(answers.release, answers.released, reclaim.released)),
             lines.issue.eq(prefetch.job.valid & prefetch.job.ready),

@@ -10,9 +10,8 @@ from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
 
-from .index import AvailIndex
+from .index import AvailIndex, named_index
 from .packed import is_packed
-from .reach import reach_base
 from .read import BlockReader
 from .types import RING_OFFSET, RingJob, RingResult
 
@@ -60,12 +59,7 @@ class AvailRing(wiring.Component):
         entry_offset = Signal(OFFSET_BITS, reset_less=True)
         m.d.comb += [
             self.o.payload.eq(result),
-            index.i.payload.function.eq(job.function),
-            index.i.payload.driver.eq(reach_base(self._config, row)),
-            index.i.payload.device.eq(row.device),
-            index.i.payload.size_log2.eq(row.size_log2),
-            index.i.payload.rules.eq(row.rules),
-            index.i.payload.position.eq(job.position),
+            *named_index(self._config, index.i.payload, job.function, row, job.position),
             index.block_data.payload.data.eq(reader.o.payload.data),
             index.block_data.payload.error.eq(reader.o.payload.error),
         ]

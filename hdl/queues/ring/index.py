@@ -1,6 +1,6 @@
 """The avail index of a split virtqueue: is there anything at a position, or beyond it?"""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,10 +11,11 @@ from hdl.ports.jobs import FetchStatus, QueueErrorCause
 from hdl.ports.rows import RingRules
 
 from .packed import asked_event, available, flags_offset, is_packed, wrap_counter
+from .reach import reach_base
 from .read import block_answer
 from .types import INDEX_OFFSET, BlockRead, avail_event
 
-__all__ = ["AvailIndex", "IndexJob", "IndexResult"]
+__all__ = ["AvailIndex", "IndexJob", "IndexResult", "named_index"]
 
 
 class IndexJob(data.Struct):
@@ -26,6 +27,13 @@ class IndexJob(data.Struct):
     size_log2: 4
     rules: RingRules
     position: 16
+
+
+def named_index(config: NicConfig, job, function: Value, row, position: Value) -> list:
+    """Assign to an IndexJob what ``row``, of its queue, says."""
+    same = [job[name].eq(row[name]) for name in ("device", "size_log2", "rules")]
+    base = job.driver.eq(reach_base(config, row))
+    return [*same, base, job.function.eq(function), job.position.eq(position)]
 
 
 class IndexResult(data.Struct):
