@@ -744,60 +744,58 @@ FAULTS = (
     Fault(
         name="psn-plus-1",
         what="every request packet has a PSN one too high",
-        force=Force(
-            "hdl.transport.request_packets:RequestPackets", "job.payload.header.psn", plus(1)
-        ),
+        force=Force("hdl.transport.send.packets:RequestPackets", "job.payload.header.psn", plus(1)),
         tests=SEND,
     ),
     Fault(
         name="reth-length-plus-1",
         what="the RETH says a byte more than the message has",
         force=Force(
-            "hdl.transport.request_packets:RequestPackets", "job.payload.header.dma_length", plus(1)
+            "hdl.transport.send.packets:RequestPackets", "job.payload.header.dma_length", plus(1)
         ),
         tests=SEND,
     ),
     Fault(
         name="fence-ignored",
         what="a fenced WQE does not wait for the READs before it",
-        force=Force("hdl.transport.request_admission:RequestAdmission", "wqe.wqe.fence", stuck(0)),
+        force=Force("hdl.transport.send.admission:RequestAdmission", "wqe.wqe.fence", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="long-messages-pile-up",
         what="a QP's long messages are fetched while those before them wait to be sent",
-        force=Force("hdl.transport.fetch_turn:FetchTurn", "distances.pending", stuck(0)),
+        force=Force("hdl.transport.send.fetch_turn:FetchTurn", "distances.pending", stuck(0)),
         tests=("tests/transport/test_send.py::test_long_messages_do_not_pile_up",),
     ),
     Fault(
         name="start-not-reported",
         what="the requester does not tell that a long message begins",
-        force=Force("hdl.transport.request_admission:RequestAdmission", "started.valid", stuck(0)),
+        force=Force("hdl.transport.send.admission:RequestAdmission", "started.valid", stuck(0)),
         tests=("tests/transport/test_send.py::test_long_messages_do_not_pile_up",),
     ),
     Fault(
         name="doorbell-lost",
         what="a doorbell does not make the scheduler look at the ring again",
-        force=Force("hdl.transport.fetch_turn:FetchTurn", "rings", stuck(0)),
+        force=Force("hdl.transport.send.fetch_turn:FetchTurn", "rings", stuck(0)),
         tests=SEND,
     ),
     # That nothing is lost or stands still for good, these two leave to contracts.
     Fault(
         name="index-not-asked-for",
         what="a QP sleeps without having asked for the driver's index",
-        force=Force("hdl.transport.fetch_turn:FetchTurn", "poll", stuck(0)),
+        force=Force("hdl.transport.send.fetch_turn:FetchTurn", "poll", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="offered-job-changes",
         what="a job that is offered to the gather makes way for one of the other side",
-        force=Force("hdl.transport.tx_arbiter:TxArbiter", "offered", stuck(0)),
+        force=Force("hdl.transport.send.tx_arbiter:TxArbiter", "offered", stuck(0)),
         tests=("tests/transport/test_tx_arbiter.py",),
     ),
     Fault(
         name="reads-unlimited",
         what="READs are fetched that cannot be started",
-        force=Force("hdl.transport.scheduler:Scheduler", "row.row.reading", stuck(0)),
+        force=Force("hdl.transport.send.scheduler:Scheduler", "row.row.reading", stuck(0)),
         tests=SEND,
     ),
     # Rings.
@@ -835,20 +833,20 @@ FAULTS = (
     Fault(
         name="gap-accepted",
         what="a request whose PSN is ahead of the expected one is executed",
-        force=Force("hdl.transport.responder:Responder", "facts_now.ahead", stuck(0)),
+        force=Force("hdl.transport.receive.responder:Responder", "facts_now.ahead", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
         name="nak-for-each-behind-a-gap",
         what="each request behind a gap brings a NAK of its own",
-        force=Force("hdl.transport.responder:Responder", "work.rx.nak_sent", stuck(0)),
+        force=Force("hdl.transport.receive.responder:Responder", "work.rx.nak_sent", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
         name="read-answered-again-counts",
         what="a READ in sequence is refused while READs before it are answered again",
         force=Force(
-            "hdl.transport.responder:Responder",
+            "hdl.transport.receive.responder:Responder",
             "work.reply.answered",
             like("work.reply.read_head"),
         ),
@@ -857,13 +855,15 @@ FAULTS = (
     Fault(
         name="psn-not-advanced",
         what="the expected PSN stays when a request has been executed",
-        force=Force("hdl.transport.responder:Responder", "rx_write.row.psn", like("work.rx.psn")),
+        force=Force(
+            "hdl.transport.receive.responder:Responder", "rx_write.row.psn", like("work.rx.psn")
+        ),
         tests=RECEIVE,
     ),
     Fault(
         name="msn-not-advanced",
         what="the MSN does not count messages",
-        force=Force("hdl.transport.responder:Responder", "facts_now.msn", plus(-1)),
+        force=Force("hdl.transport.receive.responder:Responder", "facts_now.msn", plus(-1)),
         tests=RECEIVE + REPLAY,
         live=True,
     ),
@@ -871,7 +871,7 @@ FAULTS = (
         name="short-write-accepted",
         what="an RDMA WRITE may end before or behind the length that its RETH announced",
         force=Force(
-            "hdl.transport.responder:Responder",
+            "hdl.transport.receive.responder:Responder",
             "message_length_error",
             of(lambda true, see: true & ~see("work.operation.last")),
         ),
@@ -882,7 +882,7 @@ FAULTS = (
         name="nak-syndrome-wrong",
         what="a refused READ is answered with the syndrome of an ACK",
         force=Force(
-            "hdl.transport.reply_turns:ReplyTurns",
+            "hdl.transport.reply.turns:ReplyTurns",
             "o.payload.syndrome",
             of(lambda true, see: Mux(see("turn.serving"), SYNDROME_ACK_NO_LIMIT, true)),
         ),
@@ -892,7 +892,7 @@ FAULTS = (
         name="answered-read-not-reported",
         what="the responder learns of answered READs late, and refuses the peer's next one",
         force=Force(
-            "hdl.transport.reply_turns:ReplyTurns",
+            "hdl.transport.reply.turns:ReplyTurns",
             "row_write.enable",
             of(lambda true, see: true & ~see("progress.ends")),
         ),
@@ -902,7 +902,7 @@ FAULTS = (
         name="nak-for-each-refused",
         what="responses refused behind the first one bring NAKs of their own",
         force=Force(
-            "hdl.transport.reply_turns:ReplyTurns",
+            "hdl.transport.reply.turns:ReplyTurns",
             "refused.payload.generation",
             like("row.row.generation"),
         ),
@@ -911,14 +911,14 @@ FAULTS = (
     Fault(
         name="ack-left-out-for-another-qp",
         what="an ACK is left out because another QP will be answered",
-        force=Force("hdl.transport.ack_coalescer:AckCoalescer", "pushed_qp", stuck(0)),
+        force=Force("hdl.transport.receive.ack_coalescer:AckCoalescer", "pushed_qp", stuck(0)),
         tests=("tests/transport/test_ack_coalescer.py",),
     ),
     Fault(
         name="ack-psn-plus-1",
         what="an ACK acknowledges a packet that has not come",
         force=Force(
-            "hdl.transport.reply_turns:ReplyTurns",
+            "hdl.transport.reply.turns:ReplyTurns",
             "turn.psn",
             of(lambda true, see: true + ~see("turn.nak")),
         ),
@@ -927,7 +927,7 @@ FAULTS = (
     Fault(
         name="completed-too-early",
         what="an ACK of any of its packets completes a WQE",
-        force=Force("hdl.transport.completer:Completer", "entry_now.at_last", stuck(1)),
+        force=Force("hdl.transport.receive.completer:Completer", "entry_now.at_last", stuck(1)),
         tests=RECEIVE,
     ),
     Fault(
@@ -1111,32 +1111,34 @@ FAULTS = (
     Fault(
         name="reset-not-heeded",
         what="a message on its way goes on when its QP is reset",
-        force=Force("hdl.transport.request_packets:RequestPackets", "reset", stuck(0)),
+        force=Force("hdl.transport.send.packets:RequestPackets", "reset", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="refusal-not-heeded",
         what="a packet that the gather has refused counts as sent",
-        force=Force("hdl.transport.request_checks:RequestChecks", "bad", stuck(0)),
+        force=Force("hdl.transport.send.checks:RequestChecks", "bad", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="sent-before-its-entry",
         what="a packet goes out before its WQE is in the outstanding table",
-        force=Force("hdl.transport.request_checks:RequestChecks", "any_begun", stuck(1)),
+        force=Force("hdl.transport.send.checks:RequestChecks", "any_begun", stuck(1)),
         tests=SEND,
     ),
     Fault(
         name="failed-wqe-left-behind",
         what="a failed WQE is not looked at again when the one in front of it has finished",
-        force=Force("hdl.transport.outstanding:OutstandingTable", "now.list.watched", stuck(0)),
+        force=Force(
+            "hdl.transport.outstanding.table:OutstandingTable", "now.list.watched", stuck(0)
+        ),
         tests=("tests/transport/test_outstanding.py",),
     ),
     Fault(
         name="next-of-a-grown-list",
         what="a WQE that was appended behind the last one, after that was looked at, is not found",
         force=Force(
-            "hdl.transport.outstanding:OutstandingTable",
+            "hdl.transport.outstanding.table:OutstandingTable",
             "shown.qp",
             of(lambda true, see: Mux(see("append.ready"), ~true, true)),
         ),
@@ -1146,20 +1148,22 @@ FAULTS = (
         name="strangers-ack-merged",
         what="an ACK gives way to one of another machine for the same QP",
         force=Force(
-            "hdl.transport.intake:Intake", "same_sender", of(lambda true, see: true | 0b00100)
+            "hdl.transport.receive.intake:Intake",
+            "same_sender",
+            of(lambda true, see: true | 0b00100),
         ),
         tests=RECEIVE,
     ),
     Fault(
         name="next-packet-by-the-old-row",
         what="a packet of the same QP right behind another is worked out with the row before it",
-        force=Force("hdl.transport.intake:Intake", "rx_written.row", like("work.rx")),
+        force=Force("hdl.transport.receive.intake:Intake", "rx_written.row", like("work.rx")),
         tests=RECEIVE,
     ),
     Fault(
         name="missed-row-counts",
         what="a row of a QP that is written while the intake reads it counts as it was before",
-        force=Force("hdl.transport.intake:Intake", "missed", stuck(0)),
+        force=Force("hdl.transport.receive.intake:Intake", "missed", stuck(0)),
         tests=("tests/transport/test_intake.py",),
     ),
     Fault(
@@ -1172,39 +1176,45 @@ FAULTS = (
     Fault(
         name="timer-never-fires",
         what="an answer that does not come is waited for without end",
-        force=Force("hdl.transport.qp_timers:QpTimers", "over", stuck(0)),
+        force=Force("hdl.transport.recovery.qp_timers:QpTimers", "over", stuck(0)),
         tests=TIMERS,
         campaign="mixed",
     ),
     Fault(
         name="timer-too-short",
         what="a time-out comes before its time is over",
-        force=Force("hdl.transport.qp_timers:QpTimers", "steps", plus(-2)),
+        force=Force("hdl.transport.recovery.qp_timers:QpTimers", "steps", plus(-2)),
         tests=TIMERS,
     ),
     Fault(
         name="timer-not-stopped",
         what="a QP with nothing outstanding has a timer that runs",
-        force=Force("hdl.transport.outstanding:OutstandingTable", "timer.payload.kind", stuck(1)),
+        force=Force(
+            "hdl.transport.outstanding.table:OutstandingTable", "timer.payload.kind", stuck(1)
+        ),
         tests=OUTSTANDING,
     ),
     Fault(
         name="old-timeout-believed",
         what="a time-out that waited while answers came makes the QP go back",
-        force=Force("hdl.transport.intake:Intake", "timers", of(lambda true, see: true | 1)),
+        force=Force(
+            "hdl.transport.receive.intake:Intake", "timers", of(lambda true, see: true | 1)
+        ),
         tests=RECEIVE,
     ),
     Fault(
         name="retries-not-counted",
         what="a QP goes back without end for the same packet",
-        force=Force("hdl.transport.completer:Completer", "decision.verdict.retries", stuck(0)),
+        force=Force(
+            "hdl.transport.receive.completer:Completer", "decision.verdict.retries", stuck(0)
+        ),
         tests=RECEIVE,
     ),
     Fault(
         name="retries-off-by-one",
         what="a QP goes back once more often than its retry_cnt says",
         force=Force(
-            "hdl.transport.completer:Completer",
+            "hdl.transport.receive.completer:Completer",
             "decision.verdict.retries",
             of(lambda true, see: Mux((true == 1) & ~see("s.ack.recovering"), 0, true)),
         ),
@@ -1214,78 +1224,80 @@ FAULTS = (
     Fault(
         name="rnr-timer-ignored",
         what="a QP whose peer has no receive WQE goes back at once",
-        force=Force("hdl.transport.completer:Completer", "decision.verdict.pause", stuck(0)),
+        force=Force(
+            "hdl.transport.receive.completer:Completer", "decision.verdict.pause", stuck(0)
+        ),
         tests=RECEIVE,
         campaign="mixed",
     ),
     Fault(
         name="second-nak-believed",
         what="a NAK from before the QP went back makes it go back again",
-        force=Force("hdl.transport.completer:Completer", "s.ack.recovering", stuck(0)),
+        force=Force("hdl.transport.receive.completer:Completer", "s.ack.recovering", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
         name="stale-ack-believed",
         what="an ACK for what was acknowledged long ago moves the QP back to there",
-        force=Force("hdl.transport.completer:Completer", "entry_now.behind", stuck(0)),
+        force=Force("hdl.transport.receive.completer:Completer", "entry_now.behind", stuck(0)),
         tests=RECEIVE,
         campaign="mixed",
     ),
     Fault(
         name="ghost-believed",
         what="an answer to what has not left the card counts",
-        force=Force("hdl.transport.completer:Completer", "entry_now.ghost", stuck(0)),
+        force=Force("hdl.transport.receive.completer:Completer", "entry_now.ghost", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
         name="waiting-is-a-time-out",
         what="a QP's wait for its turn on its own card counts as its peer's silence",
-        force=Force("hdl.transport.completer:Completer", "entry_now.awaited", stuck(1)),
+        force=Force("hdl.transport.receive.completer:Completer", "entry_now.awaited", stuck(1)),
         tests=RECEIVE,
     ),
     Fault(
         name="departure-ends-a-pause",
         what="a packet that leaves while its QP pauses gives the timer another time",
-        force=Force("hdl.transport.qp_timers:QpTimers", "departs", stuck(0)),
+        force=Force("hdl.transport.recovery.qp_timers:QpTimers", "departs", stuck(0)),
         tests=("tests/transport/test_qp_timers.py",),
     ),
     Fault(
         name="sent-goes-back",
         what="what has left the card is forgotten when it is sent again",
-        force=Force("hdl.transport.departures:Departures", "newer", stuck(1)),
+        force=Force("hdl.transport.send.departures:Departures", "newer", stuck(1)),
         tests=("tests/transport/test_departures.py",),
     ),
     Fault(
         name="fetched-before-taken",
         what="a WQE that was fetched before its QP went back is taken afterwards",
-        force=Force("hdl.transport.request_row:RequestRow", "rewinds", stuck(0)),
+        force=Force("hdl.transport.send.row:RequestRow", "rewinds", stuck(0)),
         tests=("tests/transport/test_resend.py",),
         campaign="heavy",
     ),
     Fault(
         name="duplicate-executed-twice",
         what="a request that comes a second time is executed a second time",
-        force=Force("hdl.transport.responder:Responder", "facts_now.behind", stuck(0)),
+        force=Force("hdl.transport.receive.responder:Responder", "facts_now.behind", stuck(0)),
         tests=RECEIVE,
         campaign="mixed",
     ),
     Fault(
         name="resumed-at-the-beginning",
         what="a QP goes back to the first byte of a message, not to that of its packet",
-        force=Force("hdl.transport.request_row:RequestRow", "origin.offset", stuck(0)),
+        force=Force("hdl.transport.send.row:RequestRow", "origin.offset", stuck(0)),
         tests=SEND,
         campaign="mixed",
     ),
     Fault(
         name="ended-wqe-sent-again",
         what="a WQE that has ended meanwhile is sent again",
-        force=Force("hdl.transport.request_admission:RequestAdmission", "finished", stuck(0)),
+        force=Force("hdl.transport.send.admission:RequestAdmission", "finished", stuck(0)),
         tests=RESEND,
     ),
     Fault(
         name="pause-cut-short",
         what="a QP that pauses as its peer has asked sends what the driver posts meanwhile",
-        force=Force("hdl.transport.request_admission:RequestAdmission", "ack.waiting", stuck(0)),
+        force=Force("hdl.transport.send.admission:RequestAdmission", "ack.waiting", stuck(0)),
         tests=RESEND,
     ),
     Fault(
@@ -1339,7 +1351,7 @@ FAULTS = (
     Fault(
         name="atomic-unaligned",
         what="the responder takes an atomic on a word that is not aligned",
-        force=Force("hdl.transport.responder:Responder", "message_length_error", stuck(0)),
+        force=Force("hdl.transport.receive.responder:Responder", "message_length_error", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
@@ -1351,25 +1363,25 @@ FAULTS = (
     Fault(
         name="no-new-generation",
         what="what is handed over after a restart cannot be told from what was before",
-        force=Force("hdl.transport.requester:Requester", "advance", stuck(0)),
+        force=Force("hdl.transport.send.requester:Requester", "advance", stuck(0)),
         tests=RESEND,
     ),
     Fault(
         name="goes-on-with-any-wqe",
         what="a QP that goes back sends the WQE at hand again, whichever was lost",
-        force=Force("hdl.transport.request_redirect:RequestRedirect", "at_hand", stuck(1)),
+        force=Force("hdl.transport.send.redirect:RequestRedirect", "at_hand", stuck(1)),
         tests=RESEND,
     ),
     Fault(
         name="fetches-what-is-at-hand",
         what="a message that goes back is fetched again, although it is at hand",
-        force=Force("hdl.transport.request_redirect:RequestRedirect", "at_hand", stuck(0)),
+        force=Force("hdl.transport.send.redirect:RequestRedirect", "at_hand", stuck(0)),
         tests=RESEND,
     ),
     Fault(
         name="failure-meets-an-append",
         what="a WQE fails without waiting for the entry that is being made",
-        force=Force("hdl.transport.request_redirect:RequestRedirect", "entering", stuck(0)),
+        force=Force("hdl.transport.send.redirect:RequestRedirect", "entering", stuck(0)),
         tests=("tests/transport/test_request_redirect.py",),
     ),
     Fault(
@@ -1382,7 +1394,7 @@ FAULTS = (
         name="pause-outlives-its-qp",
         what="a QP that breaks while it pauses waits for the end of the pause",
         force=Force(
-            "hdl.transport.requester:Requester",
+            "hdl.transport.send.requester:Requester",
             "redirect.waiting",
             of(lambda true, see: see("pauses")),
         ),
@@ -1391,7 +1403,7 @@ FAULTS = (
     Fault(
         name="last-straw-ends-twice",
         what="a READ response that shows the last loss allowed ends its READ twice",
-        file="hdl/transport/completer.py",
+        file="hdl/transport/receive/completer.py",
         old="                    m.d.sync += s.finish.eq(0)\n",
         new="",
         because="the signal is right wherever else it is read",
@@ -1400,20 +1412,20 @@ FAULTS = (
     Fault(
         name="atomic-answered-early",
         what="an atomic is answered before it has been executed",
-        force=Force("hdl.transport.replier:Replier", "turns.unknown", stuck(0)),
+        force=Force("hdl.transport.reply.replier:Replier", "turns.unknown", stuck(0)),
         tests=REPLY,
     ),
     Fault(
         name="read-waits-for-a-dropped-atomic",
         what="a READ that takes the place of a dropped atomic waits for that one's result",
-        force=Force("hdl.transport.replier:Replier", "executes", stuck(1)),
+        force=Force("hdl.transport.reply.replier:Replier", "executes", stuck(1)),
         tests=REPLY,
     ),
     Fault(
         name="ack-covers-reads",
         what="an ACK acknowledges the READs behind its request",
         force=Force(
-            "hdl.transport.reply_turns:ReplyTurns",
+            "hdl.transport.reply.turns:ReplyTurns",
             "rx.row.ack_psn",
             of(lambda true, see: see("rx.row.psn") - 1),
         ),
@@ -1422,33 +1434,33 @@ FAULTS = (
     Fault(
         name="drained-qp-begins",
         what="a QP whose send queue drains begins another WQE",
-        force=Force("hdl.transport.request_admission:RequestAdmission", "drains", stuck(0)),
+        force=Force("hdl.transport.send.admission:RequestAdmission", "drains", stuck(0)),
         tests=DRAINED,
     ),
     Fault(
         name="drained-qp-stops",
         what="a QP whose send queue drains leaves a message in its middle",
-        force=Force("hdl.transport.scheduler:Scheduler", "drains", stuck(0)),
+        force=Force("hdl.transport.send.scheduler:Scheduler", "drains", stuck(0)),
         tests=DRAINED,
     ),
     # Ahead of the checks.
     Fault(
         name="behind-a-refusal-executed",
         what="packets behind one whose check failed are executed",
-        force=Force("hdl.transport.commit:Commit", "failed.found", stuck(0)),
+        force=Force("hdl.transport.receive.commit:Commit", "failed.found", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
         name="rows-not-mended",
         what="the responder goes on with rows of packets that were undone",
-        force=Force("hdl.transport.commit:Commit", "ahead_write.enable", stuck(0)),
+        force=Force("hdl.transport.receive.commit:Commit", "ahead_write.enable", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
         name="undone-row-kept",
         what="a row that was worked out behind a refusal becomes the QP's",
         force=Force(
-            "hdl.transport.commit:Commit",
+            "hdl.transport.receive.commit:Commit",
             "rx_write.enable",
             of(lambda true, see: see("gone") & see("record.commit")),
         ),
@@ -1458,7 +1470,7 @@ FAULTS = (
         name="failed-queue-pair-forgotten",
         what="the list of QPs whose checks failed has a single place",
         force=Force(
-            "hdl.transport.commit:Commit",
+            "hdl.transport.receive.commit:Commit",
             "failed.add",
             of(lambda true, see: true & ~see("failed.any")),
         ),
@@ -1467,7 +1479,7 @@ FAULTS = (
     Fault(
         name="more-lines-read-than-reported",
         what="packets are taken although no more lines can be reported as read",
-        force=Force("hdl.transport.commit:Commit", "full", stuck(0)),
+        force=Force("hdl.transport.receive.commit:Commit", "full", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
@@ -1480,14 +1492,14 @@ FAULTS = (
     Fault(
         name="stale-wqe-taken",
         what="a WQE that was asked for before a rewind is sent as if it were the next one",
-        force=Force("hdl.transport.fetch_answer:FetchAnswer", "expected", stuck(0xF)),
+        force=Force("hdl.transport.send.fetch_answer:FetchAnswer", "expected", stuck(0xF)),
         tests=SEND,
     ),
     Fault(
         name="asked-not-rewound",
         what="WQEs asked for before a rewind are not asked for again",
         force=Force(
-            "hdl.transport.scheduler:Scheduler",
+            "hdl.transport.send.scheduler:Scheduler",
             "row_write.row.asked",
             of(lambda true, see: Mux(see("rewind.ready"), see("row.row.asked"), true)),
         ),
@@ -1496,7 +1508,7 @@ FAULTS = (
     Fault(
         name="ahead-without-limit",
         what="a QP asks for as many short WQEs ahead as there are",
-        force=Force("hdl.transport.fetch_turn:FetchTurn", "distances.under_way", stuck(0)),
+        force=Force("hdl.transport.send.fetch_turn:FetchTurn", "distances.under_way", stuck(0)),
         tests=SEND,
     ),
     Fault(
@@ -1519,7 +1531,7 @@ FAULTS = (
         name="receive-keys-of-the-qps-domain",
         what="keys of receive WQEs are checked against the QP's domain, not the source's",
         force=Force(
-            "hdl.transport.responder:Responder", "job.payload.pd", like("i.payload.cfg.pd")
+            "hdl.transport.receive.responder:Responder", "job.payload.pd", like("i.payload.cfg.pd")
         ),
         tests=("tests/transport/test_receive.py",),
     ),
@@ -1594,7 +1606,7 @@ FAULTS = (
         name="count-lost-behind-itself",
         what="what a counter has counted is lost when it counts again in the next cycle",
         force=Force(
-            "hdl.transport.qp_counters:QpCounters",
+            "hdl.transport.receive.qp_counters:QpCounters",
             "words.write.enable",
             of(lambda true, see: true & ~(see("storing") & (see("word") == see("place")))),
         ),
@@ -1621,38 +1633,38 @@ FAULTS = (
     Fault(
         name="second-event-not-counted",
         what="only one event of each packet is counted",
-        force=Force("hdl.transport.event_words:EventWords", "first", like("left")),
+        force=Force("hdl.transport.receive.event_words:EventWords", "first", like("left")),
         tests=COUNTERS,
     ),
     Fault(
         name="counters-begin-anywhere",
         what="a QP's counters can be read before they were cleared for it",
-        force=Force("hdl.transport.qp_counters:QpCounters", "known", stuck(1)),
+        force=Force("hdl.transport.receive.qp_counters:QpCounters", "known", stuck(1)),
         tests=COUNTERS,
     ),
     # Services without answers.
     Fault(
         name="ended-before-it-is-sent",
         what="a WQE that nothing answers ends with its check, before its payload has been read",
-        force=Force("hdl.transport.request_checks:RequestChecks", "gone", stuck(1)),
+        force=Force("hdl.transport.send.checks:RequestChecks", "gone", stuck(1)),
         tests=UNANSWERED,
     ),
     Fault(
         name="failed-datagram-forgotten",
         what="packets behind one that was not read whole end its WQE a second time",
-        force=Force("hdl.transport.request_checks:RequestChecks", "void", stuck(0)),
+        force=Force("hdl.transport.send.checks:RequestChecks", "void", stuck(0)),
         tests=UNANSWERED,
     ),
     Fault(
         name="sent-wqe-forgotten",
         what="nobody looks at a WQE that nothing answers when it has been sent",
-        force=Force("hdl.transport.outstanding:OutstandingTable", "now.ends", stuck(0)),
+        force=Force("hdl.transport.outstanding.table:OutstandingTable", "now.ends", stuck(0)),
         tests=UNANSWERED,
     ),
     Fault(
         name="success-behind-a-failure",
         what="a datagram that was sent behind a WQE that failed completes well",
-        file="hdl/transport/completer_outcome.py",
+        file="hdl/transport/receive/completer_outcome.py",
         old="with m.Elif(unanswered(config, work.cfg.type) & ~ack.error):",
         new="with m.Elif(unanswered(config, work.cfg.type)):",
         because="a choice among several, in a function",
@@ -1661,38 +1673,38 @@ FAULTS = (
     Fault(
         name="uc-answered",
         what="requests of UC and UD are judged and answered like those of RC",
-        force=Force("hdl.transport.responder:Responder", "facts_now.silent", stuck(0)),
+        force=Force("hdl.transport.receive.responder:Responder", "facts_now.silent", stuck(0)),
         tests=RECEIVE_UNANSWERED,
     ),
     Fault(
         name="broken-message-keeps-its-wqe",
         what="the receive WQE of a message that is broken off is lost",
-        force=Force("hdl.transport.responder:Responder", "rx_write.row.held", stuck(0)),
+        force=Force("hdl.transport.receive.responder:Responder", "rx_write.row.held", stuck(0)),
         tests=RECEIVE_UNANSWERED,
     ),
     Fault(
         name="wqe-taken-behind-a-bad-write",
         what="a UC message takes a receive WQE while a WRITE before it may still be dropped",
-        force=Force("hdl.transport.intake:Intake", "settled", stuck(1)),
+        force=Force("hdl.transport.receive.intake:Intake", "settled", stuck(1)),
         tests=RECEIVE_UNANSWERED,
     ),
     Fault(
         name="sqe-stops-receiving",
         what="a send that fails stops the receive side of a UC or UD QP too",
-        force=Force("hdl.transport.intake:Intake", "receive_stopped", like("send_stopped")),
+        force=Force("hdl.transport.receive.intake:Intake", "receive_stopped", like("send_stopped")),
         tests=RECEIVE_UNANSWERED,
     ),
     Fault(
         name="qkey-unchecked",
         what="a datagram is taken whatever its Q_Key is",
-        force=Force("hdl.transport.intake:Intake", "drop_now.bad_qkey", stuck(0)),
+        force=Force("hdl.transport.receive.intake:Intake", "drop_now.bad_qkey", stuck(0)),
         tests=RECEIVE_UNANSWERED,
     ),
     Fault(
         name="privileged-qkey-sent",
         what="a WQE can name a Q_Key with bit 31 set",
         force=Force(
-            "hdl.transport.request_packets:RequestPackets",
+            "hdl.transport.send.packets:RequestPackets",
             "cfg.qkey",
             of(lambda true, signal: signal("held.wqe.remote_addr")[32:]),
         ),
@@ -1702,7 +1714,7 @@ FAULTS = (
         name="address-of-another-pd",
         what="a datagram goes out by an address handle of another protection domain",
         force=Force(
-            "hdl.transport.request_admission:RequestAdmission", "destination.pd", like("cfg.pd")
+            "hdl.transport.send.admission:RequestAdmission", "destination.pd", like("cfg.pd")
         ),
         tests=UNANSWERED,
     ),
@@ -1722,7 +1734,7 @@ FAULTS = (
     Fault(
         name="packets-to-the-first-function",
         what="a packet is for a QP of the first function, whatever its address",
-        force=Force("hdl.transport.intake:Intake", "index", masked(0xF)),
+        force=Force("hdl.transport.receive.intake:Intake", "index", masked(0xF)),
         tests=FUNCTIONS,
     ),
     Fault(
@@ -1759,7 +1771,7 @@ FAULTS = (
     Fault(
         name="read-of-no-window",
         what="the check of a READ response's bytes takes all of them for those of one queue pair",
-        force=Force("hdl.transport.reply_packets:ReplyPackets", "job.payload.qp", stuck(0)),
+        force=Force("hdl.transport.reply.packets:ReplyPackets", "job.payload.qp", stuck(0)),
         tests=("tests/transport/test_replier.py::test_read_response_then_ack",),
     ),
     Fault(
@@ -1780,7 +1792,7 @@ FAULTS = (
     Fault(
         name="registered-again",
         what="a QP that goes back sends its local requests as packets",
-        file="hdl/transport/request_admission.py",
+        file="hdl/transport/send/admission.py",
         old="                with m.Elif(local):",
         new="                with m.Elif(0):",
         because="the branch is chosen by a value that another branch uses, too",
@@ -1789,27 +1801,29 @@ FAULTS = (
     Fault(
         name="invalidation-overtakes",
         what="LOCAL_INV does not wait for the WQEs before it",
-        force=Force("hdl.transport.request_admission:RequestAdmission", "older", stuck(0)),
+        force=Force("hdl.transport.send.admission:RequestAdmission", "older", stuck(0)),
         tests=REQUEST_KEYS,
     ),
     Fault(
         name="nobody-ends-a-registration",
         what="an entry that no answer ends gives no poke",
         force=Force(
-            "hdl.transport.outstanding:OutstandingTable", "self.append.payload.unsent", stuck(0)
+            "hdl.transport.outstanding.table:OutstandingTable",
+            "self.append.payload.unsent",
+            stuck(0),
         ),
         tests=REQUEST_KEYS + OUTSTANDING,
     ),
     Fault(
         name="checked-before-the-key-is-gone",
         what="packets behind a SEND with invalidate are checked before its key is invalid",
-        force=Force("hdl.transport.commit:Commit", "decided", stuck(1)),
+        force=Force("hdl.transport.receive.commit:Commit", "decided", stuck(1)),
         tests=RECEIVE,
     ),
     Fault(
         name="invalidated-by-a-duplicate",
         what="a duplicate of a SEND with invalidate invalidates its key again",
-        file="hdl/transport/responder.py",
+        file="hdl/transport/receive/responder.py",
         old="pending.invalidate.eq(work.operation.invalidate & (outcome == Outcome.ACCEPT))",
         new="pending.invalidate.eq(work.operation.invalidate)",
         because="the verdict has no name of its own",
@@ -1825,7 +1839,7 @@ FAULTS = (
     Fault(
         name="partition-of-everybody",
         what="QP1 takes packets of partitions that the table does not have",
-        force=Force("hdl.transport.intake:Intake", "work.header.pkey_hit", stuck(1)),
+        force=Force("hdl.transport.receive.intake:Intake", "work.header.pkey_hit", stuck(1)),
         tests=RECEIVE_UNANSWERED,
     ),
     # What the whole card sends.
@@ -1994,7 +2008,7 @@ FAULTS = (
     Fault(
         name="spoiled-frame-succeeds",
         what="a WQE that nothing answers succeeds although its payload could not be read",
-        force=Force("hdl.transport.request_checks:RequestChecks", "spoiled", stuck(0)),
+        force=Force("hdl.transport.send.checks:RequestChecks", "spoiled", stuck(0)),
         tests=("tests/transport/test_unanswered.py",),
     ),
     # Events.

@@ -19,7 +19,7 @@ from hdl.ports.boxes import QP_TABLES
 from hdl.ports.headers import GidRow, PkeyRow
 from hdl.ports.jobs import LINE_USES
 from hdl.ports.rows import MrRow
-from hdl.transport.commit import LINES
+from hdl.transport.receive.commit import LINES
 from sim.make import registers, site
 from sim.rtl.env import REPO
 

@@ -29,7 +29,7 @@ BY_NAME = {one.name: one for one in FAULTS}
 CHEAP = Fault(
     name="told-by-its-text",
     what="an ACK is left out because another QP will be answered",
-    file="hdl/transport/ack_coalescer.py",
+    file="hdl/transport/receive/ack_coalescer.py",
     old="same = known & answers & (newest_qp == qp)",
     new="same = known & answers",
     tests=("tests/transport/test_ack_coalescer.py",),
@@ -56,7 +56,7 @@ def test_fits_the_source(fault) -> None:
 
 def test_text_that_is_not_there_is_named() -> None:
     with pytest.raises(
-        ValueError, match="Fault told-by-its-text: .* hdl/transport/ack_coalescer.py, not 0"
+        ValueError, match="Fault told-by-its-text: .* hdl/transport/receive/ack_coalescer.py, not 0"
     ):
         CHEAP.apply("")
 

@@ -22,20 +22,20 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.tables import TableProgram
 
-from .departures import Departures
-from .go_back_n import GO_BACK_N
-from .outstanding import OutstandingTable
-from .qp_counters import QpCounters
-from .qp_timers import QpTimers
-from .receive import Receive
-from .receive_types import COUNTERS as RECEIVE_COUNTERS
-from .recovery import Recovery
-from .replier import Replier
-from .request_admission import GidFacts
-from .request_generations import RequestGenerations
-from .requester import Requester
-from .scheduler import Scheduler
-from .tx_arbiter import TxArbiter
+from .outstanding.table import OutstandingTable
+from .receive.qp_counters import QpCounters
+from .receive.receive import Receive
+from .receive.types import COUNTERS as RECEIVE_COUNTERS
+from .recovery.go_back_n import GO_BACK_N
+from .recovery.policy import Recovery
+from .recovery.qp_timers import QpTimers
+from .reply.replier import Replier
+from .send.admission import GidFacts
+from .send.departures import Departures
+from .send.generations import RequestGenerations
+from .send.requester import Requester
+from .send.scheduler import Scheduler
+from .send.tx_arbiter import TxArbiter
 
 __all__ = ["Transport"]
 

@@ -1,4 +1,4 @@
-// The timers of the QPs (hdl/transport/qp_timers.py), as the clock sees them. They count ticks of
+// The timers of the QPs (hdl/transport/recovery/qp_timers.py), as the clock sees them. They count ticks of
 // some hundred cycles while one of them is in use, and most ticks change nothing but the count: the
 // clock passes over these too. What it does to the registers is what as many cycles do.
 #pragma once

@@ -18,7 +18,7 @@ __all__ = ["AGE", "FILE", "MODEL", "TICKS", "WRITTEN", "Probe", "load", "place",
 FILE, MODEL = "probes.json", "ROCINANTE_MODEL"
 #: The register that counts cycles by itself (hdl/common/epoch.py): the clock model advances it.
 AGE = "age"
-#: What the timers of the QPs count with (hdl/transport/qp_timers.py).
+#: What the timers of the QPs count with (hdl/transport/recovery/qp_timers.py).
 TICKS = ("ticks", "own", "moved", "used", "tick")
 #: Registers that the clock model advances.
 WRITTEN = (AGE, "ticks", "own", "moved")

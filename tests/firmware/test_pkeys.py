@@ -66,7 +66,7 @@ def test_a_change_reaches_the_qps_that_use_it():
     finish(bench.firmware.step())
     assert "pkey" not in bench.row(
         "qp_cfg"
-    )  # such a QP accepts nothing: hdl/transport/intake_check.py
+    )  # such a QP accepts nothing: hdl/transport/receive/intake_check.py
 
 
 def test_the_hardware_has_the_table():

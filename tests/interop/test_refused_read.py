@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hdl.config import NicConfig
-from hdl.transport.receive_types import Syndrome
+from hdl.transport.receive.types import Syndrome
 from sim.bench import testbench
 from sim.endpoint.frames import Deframer, framed
 from sim.interop import image, lab, traffic

@@ -12,7 +12,7 @@ from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import FetchStatus, ScatterKind
 from hdl.ports.operations import PacketOperation, decode_packet, decode_request
 from hdl.ports.rows import QpState
-from hdl.transport.receive import Receive
+from hdl.transport.receive.receive import Receive
 from hdl.wire.headers import RETH
 from hdl.wire.opcodes import (
     OPCODES,

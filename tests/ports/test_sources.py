@@ -10,8 +10,8 @@ from hdl.ports.jobs import FetchStatus, RecvFetched
 from hdl.ports.rows import QpState, SourceKind
 from hdl.ports.sources import SOURCES, SourceRules
 from hdl.queues.receive.fetch import RecvFetch
-from hdl.transport.receive import Receive
-from hdl.transport.receive_types import ReceiveFlags
+from hdl.transport.receive.receive import Receive
+from hdl.transport.receive.types import ReceiveFlags
 from tests.queues import wqes
 from tests.queues.test_one_by_one import CONFIG, DEADLINE, Host, answer, offer
 from tests.simulate import simulate

@@ -10,11 +10,11 @@ from amaranth.hdl import Array, Assert, Assume, Module, Mux, Signal, Value
 
 from hdl.config import NicConfig
 from hdl.ports.rows import QpFetch
-from hdl.transport.fetch_turn import FetchTurn
-from hdl.transport.outstanding import OutstandingTable
-from hdl.transport.prefetch_window import AHEAD
-from hdl.transport.receive_types import ResponderWork
-from hdl.transport.responder_outcome import Verdict, replay_needed
+from hdl.transport.outstanding.table import OutstandingTable
+from hdl.transport.receive.responder_outcome import Verdict, replay_needed
+from hdl.transport.receive.types import ResponderWork
+from hdl.transport.send.fetch_turn import FetchTurn
+from hdl.transport.send.prefetch_window import AHEAD
 from tests.force import Force, plus, stuck
 
 from .arithmetic import WRONG, Function
@@ -170,7 +170,7 @@ PROOFS = (
         "outstanding-lists",
         "A look shows the oldest WQE of its QP, whatever was appended, taken off and dropped.",
         _lists,
-        Force("hdl.transport.outstanding:OutstandingTable", "shown.behind", stuck(0)),
+        Force("hdl.transport.outstanding.table:OutstandingTable", "shown.behind", stuck(0)),
         sweep=True,
     ),
     Proof(
@@ -178,7 +178,7 @@ PROOFS = (
         "No turn asks for more WQEs than may be under way, nor for one that is not known; and one "
         "asks for some when there are and none is under way, however far the QP has gone back.",
         _window,
-        Force("hdl.transport.fetch_turn:FetchTurn", "room", plus(1)),
+        Force("hdl.transport.send.fetch_turn:FetchTurn", "room", plus(1)),
         depth=6,
     ),
 )

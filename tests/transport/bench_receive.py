@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import cocotb
 
 from hdl.ports.jobs import LINE_USES
-from hdl.transport.ack_coalescer import RUN
-from hdl.transport.commit import LINES, PENDING
-from hdl.transport.qp_timers import TimerKind
+from hdl.transport.receive.ack_coalescer import RUN
+from hdl.transport.receive.commit import LINES, PENDING
+from hdl.transport.recovery.qp_timers import TimerKind
 
 from .model_receive import ACKNOWLEDGE, ATOMICS, FLUSH, FLUSHED, READ, SINK, TIMEOUT, Row
 from .receive_harness import Harness, Seen

@@ -32,8 +32,8 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.regions import RegionRequest
 from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource
-from hdl.transport.qp_timers import TimerKind, TimerRow, TimerSet
-from hdl.transport.receive_types import Counters
+from hdl.transport.receive.types import Counters
+from hdl.transport.recovery.qp_timers import TimerKind, TimerRow, TimerSet
 from sim.bench.pins import Pin, reader
 from tests.fields import pack, unpack, zero
 from tests.operations import request_row

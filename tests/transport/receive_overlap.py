@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from hdl.transport.receive_types import Counters
+from hdl.transport.receive.types import Counters
 from tests.fields import unpack
 
 from .model_receive import ATOMIC, CHECK_READ, KEY, LINE, RC, Result, Row

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
-from hdl.transport.receive import Receive
+from hdl.transport.receive.receive import Receive
 
 __all__ = ["CONFIG", "INPUTS", "OUTPUTS", "TABLES", "WRITES", "ReceiveSide"]
 

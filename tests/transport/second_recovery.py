@@ -4,8 +4,8 @@ it as the pattern."""
 from amaranth.hdl import Module, Signal, Value
 
 from hdl.common.sums import unequal
-from hdl.transport.go_back_n import GoBackN
-from hdl.transport.recovery import AtHand, Cause, Verdict
+from hdl.transport.recovery.go_back_n import GoBackN
+from hdl.transport.recovery.policy import AtHand, Cause, Verdict
 
 __all__ = ["WHOLE_MESSAGES", "WholeMessages"]
 

@@ -14,12 +14,12 @@ from hdl.context.table import Table
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Destination, FetchStatus, TxSource
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpRx, QpState, QpTx
-from hdl.transport.go_back_n import GO_BACK_N
-from hdl.transport.outstanding import OutstandingTable
-from hdl.transport.recovery import Recovery
-from hdl.transport.request_generations import RequestGenerations
-from hdl.transport.requester import Requester
-from hdl.transport.scheduler import Scheduler
+from hdl.transport.outstanding.table import OutstandingTable
+from hdl.transport.recovery.go_back_n import GO_BACK_N
+from hdl.transport.recovery.policy import Recovery
+from hdl.transport.send.generations import RequestGenerations
+from hdl.transport.send.requester import Requester
+from hdl.transport.send.scheduler import Scheduler
 from tests.operations import request_row
 from tests.simulate import Prepared, fields, simulate
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hdl.transport.ack_coalescer import RUN, AckCoalescer
+from hdl.transport.receive.ack_coalescer import RUN, AckCoalescer
 from tests.simulate import simulate
 
 DEPTH = 32

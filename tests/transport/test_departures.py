@@ -10,8 +10,8 @@ from hdl.config import NicConfig
 from hdl.context.table import Table
 from hdl.ports.headers import PACKET_GENERATION
 from hdl.ports.rows import QpSent
-from hdl.transport.departures import WAITING, Departures
-from hdl.transport.qp_timers import TimerKind
+from hdl.transport.recovery.qp_timers import TimerKind
+from hdl.transport.send.departures import WAITING, Departures
 from tests.simulate import simulate
 
 QPS = 4

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hdl.transport.failed_qps import FailedQps
+from hdl.transport.receive.failed_qps import FailedQps
 from tests.simulate import simulate
 
 DEPTH = 5

@@ -5,7 +5,7 @@ import pytest
 from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.rows import QpState
-from hdl.transport.intake import Intake
+from hdl.transport.receive.intake import Intake
 from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=16)

@@ -6,8 +6,8 @@ from collections import deque
 import pytest
 
 from hdl.config import NicConfig
-from hdl.transport.outstanding import OutstandingTable
-from hdl.transport.qp_timers import TimerKind
+from hdl.transport.outstanding.table import OutstandingTable
+from hdl.transport.recovery.qp_timers import TimerKind
 from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=4, cqs=2, mrs=2, gids=1, outstanding=8)

@@ -5,9 +5,9 @@ from collections import Counter
 
 from hdl.config import NicConfig
 from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
-from hdl.transport.commit import FAILED
-from hdl.transport.qp_counters import QpCounters
-from hdl.transport.receive_types import COUNTERS
+from hdl.transport.receive.commit import FAILED
+from hdl.transport.receive.qp_counters import QpCounters
+from hdl.transport.receive.types import COUNTERS
 from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=8, cqs=2, mrs=2, gids=2)

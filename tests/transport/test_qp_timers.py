@@ -6,7 +6,7 @@ import pytest
 
 from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
-from hdl.transport.qp_timers import QpTimers, TimerKind, duration_ticks
+from hdl.transport.recovery.qp_timers import QpTimers, TimerKind, duration_ticks
 from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=8, cqs=4, mrs=16, gids=2)

@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from hdl.context.table import Table
 from hdl.ports.jobs import TxSource
 from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
-from hdl.transport.replier import Replier
+from hdl.transport.reply.replier import Replier
 from hdl.wire.opcodes import Operation
 from tests.simulate import Prepared, simulate
 from tests.transport.send_side import CONFIG, gather_model

@@ -4,7 +4,7 @@ import pytest
 from amaranth.hdl import Value
 
 from hdl.abi.enums import WcStatus
-from hdl.transport.request_redirect import Redirect, RequestRedirect
+from hdl.transport.send.redirect import Redirect, RequestRedirect
 from tests.simulate import simulate
 
 #: Pulses to the row, as a bench notes them.

@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 
 from hdl.context.table import Table
 from hdl.ports.rows import QpTx
-from hdl.transport.request_row import RequestRow
+from hdl.transport.send.row import RequestRow
 from tests.simulate import simulate
 
 QPS = 4

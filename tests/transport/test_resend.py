@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from hdl.abi.enums import WcStatus, WrOpcode
-from hdl.transport.go_back_n import GO_BACK_N
+from hdl.transport.recovery.go_back_n import GO_BACK_N
 from tests.transport.send_side import CONFIG, run, wqe
 
 MTU = 256

@@ -6,10 +6,10 @@ from amaranth.hdl import Signal
 from hdl.abi.enums import QpType, WcStatus
 from hdl.config import NicConfig
 from hdl.ports.rows import QpState
-from hdl.transport.completer import Completer
-from hdl.transport.go_back_n import GO_BACK_N
-from hdl.transport.receive_types import Syndrome
-from hdl.transport.recovery import Verdict
+from hdl.transport.receive.completer import Completer
+from hdl.transport.receive.types import Syndrome
+from hdl.transport.recovery.go_back_n import GO_BACK_N
+from hdl.transport.recovery.policy import Verdict
 from hdl.wire.opcodes import Kind
 from tests.simulate import simulate
 from tests.transport.second_recovery import WHOLE_MESSAGES, WholeMessages

@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from hdl.ports.jobs import TxSource
-from hdl.transport.tx_arbiter import TxArbiter
+from hdl.transport.send.tx_arbiter import TxArbiter
 from tests.simulate import simulate
 
 

@@ -1,0 +1,1 @@
+"""WQEs that wait for an answer."""

@@ -1,0 +1,442 @@
+"""WQEs on their way: a linked list per QP in one shared pool."""
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.contract import require
+from hdl.common.free_list import FreeList
+from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.ports.activations import ReceiveFlags
+from hdl.ports.jobs import Activation, DropList, Oldest
+
+from ..recovery.qp_timers import TimerKind, TimerSet
+from .pool import OutstandingPool, link_row
+from .types import Append, Fail, Finish, Look, Pop
+
+__all__ = ["OutstandingTable"]
+
+
+class _Slice(data.Struct):
+    """A list. ``watched``: some entry can finish without a packet from the peer."""
+
+    used: 1
+    watched: 1
+    head: 16
+    tail: 16
+
+
+def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
+    """The operation at hand."""
+    return data.StructLayout(
+        {
+            "qp": qp_bits,
+            "list": _Slice,
+            "number": entry_bits,  # the entry that was read last
+            "used": 1,  # ... is one of the list
+            "stopped": 1,  # see ``Look``
+            "following": 1,  # see ``Pop.look``,
+            "timeout": 5,  # and ``Pop.timeout``
+            "ends": 1,  # see ``Finish``
+            "timed": 1,  # the timer of ``qp`` starts anew or stops,
+        }
+    )
+
+
+def _shown(qp_bits: int, entry_bits: int) -> data.StructLayout:
+    """What the last look has shown, so that a pop of the same list need not look again: the entry
+    behind the oldest one of ``qp``."""
+    return data.StructLayout({"valid": 1, "qp": qp_bits, "behind": link_row(entry_bits)})
+
+
+class _Walk(data.Struct):
+    """A walk along a list: why, and the entry that it has come to."""
+
+    failing: 1  # an entry has failed; else the whole list is dropped
+    position: 16  # of the one that has failed,
+    status: 8  # and how
+    found: 16  # position of the entry at hand
+    good: 1  # ... which has no status yet
+    last: 1  # ... and is the last one
+
+
+class _Head(data.Struct):
+    """What a list begins with from now on, one of two; the list's row is late in the cycle, so no
+    choice by the state stands behind it."""
+
+    stands: 1  # what its row says; of an empty list the free entry, which may be appended
+    follows: 1  # ``behind``,
+    behind: 16
+    unsent: 1  # ... which no answer ends: give a poke
+    watched: 1  # give a poke if its row says that it is watched
+
+
+class OutstandingTable(wiring.Component):
+    """Keeps, for each QP, the WQEs that wait for acknowledgement, oldest first.
+
+    The pool has ``config.outstanding`` entries for all QPs together; ``room`` says that one is
+    free. Requester: ``append`` -> ``appended`` (entry number), ``finish``, ``fail``. Completer:
+    ``head_req`` -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (removes it).
+    Firmware: ``drop`` (QP; gives back all its entries, when the QP goes to RESET).
+    ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
+    is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
+    every append, finish, fail and pop of such a list gives a poke. So does the append of an entry
+    that no answer ends (``Append.unsent``), the pop of the one before it, and every finish with
+    ``ends``.
+    ``timer`` Out: the QP has another answer to wait for from now on, or none. It says so in the
+    order of the operations, the cycle behind each, and must be taken at once. The completer has
+    ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other is, and nothing
+    that it does waits for what it asks.
+
+    The lists share a pool of entries (``OutstandingPool``), of which ``FreeList`` knows the free
+    ones.
+
+    Latency: each operation takes 2 or 3 cycles, one at a time, a pop behind its look 1, and with
+    the next look 2; ``fail`` and ``drop`` walk the list, 2 cycles an entry (both are rare).
+    Throughput: a WQE costs an append, a look and a pop, and with several packets a finish: 6 to 8
+    cycles in all, 4 to 6 of those that one ACK finishes behind another.
+    Errors: an append without ``room`` waits. Reset: empty, cleared row by row.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config, self._entries, self._qps = config, config.outstanding, config.qps
+        super().__init__(
+            {
+                "append": In(stream.Signature(Append)),
+                "appended": Out(stream.Signature(16)),
+                "finish": In(stream.Signature(Finish)),
+                "fail": In(stream.Signature(Fail)),
+                "head_req": In(stream.Signature(Look)),
+                "head_rsp": Out(stream.Signature(Oldest)),
+                "pop": In(stream.Signature(Pop)),
+                "drop": In(stream.Signature(DropList)),
+                "timer": Out(stream.Signature(TimerSet, always_ready=True)),
+                "poke": Out(stream.Signature(Activation)),
+                "room": Out(1),
+                "ready": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.pool = pool = OutstandingPool(config=self._config)
+        m.submodules.free = free = FreeList(entries=self._entries)
+        # No operation writes a row in the cycle in which it reads the same one.
+        m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps, forward=False)
+        bits = ceil_log2(self._qps), ceil_log2(self._entries)
+        now, shown = Signal(_now(*bits)), Signal(_shown(*bits))
+        walk, head, looks = Signal(_Walk), Signal(_Head), Signal()
+        cleared = Signal(range(self._qps + 1))
+        m.d.comb += [
+            self.room.eq(free.room),
+            self.poke.payload.flags.eq(ReceiveFlags.FINISH),
+            self.head_rsp.payload.valid.eq(now.used),
+            self.head_rsp.payload.entry.eq(pool.entry),
+            lists.write.row.head.eq(
+                (
+                    Mux(lists.read0.row.used, lists.read0.row.head, free.number)
+                    & head.stands.replicate(16)
+                )
+                | (head.behind & head.follows.replicate(16))
+            ),
+        ]
+        m.d.sync += now.timed.eq(0)
+        m.d.comb += self.timer.valid.eq(now.timed)
+        with m.If(self.poke.ready):
+            m.d.sync += self.poke.valid.eq(0)
+        with m.FSM(name="operation") as operation:
+            m.d.comb += self.ready.eq(~operation.ongoing("CLEAR"))
+            # CLEAR: empties one list after the other; ends when all are, and all entries are free.
+            with m.State("CLEAR"):
+                m.d.comb += [
+                    lists.write.index.eq(cleared),
+                    lists.write.enable.eq(cleared != self._qps),
+                ]
+                with m.If(cleared != self._qps):
+                    m.d.sync += cleared.eq(cleared + 1)
+                with m.Elif(free.ready):
+                    m.next = "IDLE"
+            self._begin(m, now, shown, walk, (head, looks))
+            self._extend(m, now, shown, head)
+            self._show(m, now, shown, head)
+            self._walk(m, now, walk, head)
+        text = "the completer looks or pops"
+        require(m, platform, ~(self.head_req.valid & self.pop.valid), text)
+        require(m, platform, ~(head.stands & head.follows), "a list has one head")
+        # Whether the completer looks is known late, so it is the last to choose the list.
+        with m.If(looks):
+            m.d.comb += lists.read0.index.eq(self.head_req.payload.qp)
+        with m.If((head.watched & lists.read0.row.watched) | head.unsent):
+            m.d.sync += self.poke.valid.eq(1)
+        with m.If(self.appended.valid & self.appended.ready):
+            m.d.sync += self.appended.valid.eq(0)
+        return m
+
+    def _begin(self, m: Module, now: Signal, shown: Signal, walk: Signal, late) -> None:
+        """The next operation begins: first what the completer takes off, as it makes room. Its look
+        is known late in the cycle, so who ends a WQE does not wait for it."""
+        head, looks = late
+        pop, look, fail = self.pop.payload, self.head_req.payload, self.fail.payload
+        # IDLE: takes the next operation and reads its list; ends with one, or with a pop of the
+        # list that was looked at last, which is done at once.
+        with m.State("IDLE"):
+            m.d.comb += [
+                self.pop.ready.eq(~self.poke.valid),
+                self.head_req.ready.eq(~self.poke.valid & ~self.finish.valid),
+            ]
+            with m.If(self.poke.valid):
+                pass  # each of these may have one to give
+            with m.Elif(self.pop.valid):
+                self._read_list(m, now, pop.qp)
+                m.d.sync += [
+                    shown.valid.eq(0),
+                    now.following.eq(pop.look),
+                    now.timeout.eq(pop.timeout),
+                ]
+                with m.If(shown.valid & (shown.qp == pop.qp)):
+                    self._unlink(m, now, head, (shown.qp, shown.behind, pop.timeout))
+                    with m.If(pop.look):
+                        self._show_behind(m, now, shown)
+                with m.Else():
+                    m.next = "POP"
+            with m.Elif(self.finish.valid):
+                complete = m.submodules.pool.complete
+                m.d.comb += [
+                    self.finish.ready.eq(1),
+                    complete.index.eq(self.finish.payload.number),
+                    complete.row.eq(1),
+                    complete.enable.eq(1),
+                ]
+                self._read_list(m, now, self.finish.payload.qp)
+                m.d.sync += now.ends.eq(self.finish.payload.ends)
+                m.next = "FINISH"
+            with m.Elif(self.head_req.valid):
+                self._read_list(m, now, look.qp)
+                m.d.comb += looks.eq(1)
+                m.d.sync += now.stopped.eq(look.stopped)
+                m.next = "HEAD"
+            with m.Elif(self.fail.valid | self.drop.valid):
+                m.next = "TAKE"
+            with m.Elif(self.append.valid & self.room & ~self.appended.valid):
+                self._read_list(m, now, self.append.payload.qp)
+                m.next = "APPEND"
+        # TAKE: takes a list that fails or is dropped, and reads it; one cycle.
+        with m.State("TAKE"):
+            m.d.comb += [self.fail.ready.eq(1), self.drop.ready.eq(~self.fail.valid)]
+            m.d.sync += [
+                shown.valid.eq(0),
+                walk.failing.eq(self.fail.valid),
+                walk.position.eq(fail.position),
+                walk.status.eq(fail.status),
+            ]
+            self._read_list(m, now, Mux(self.fail.valid, fail.qp, self.drop.payload.qp))
+            m.next = "WALK"
+
+    def _extend(self, m: Module, now: Signal, shown: Signal, head: Signal) -> None:
+        """The requester's operations."""
+        pool, free, lists = m.submodules.pool, m.submodules.free, m.submodules.lists
+        entry, row = self.append.payload.entry, lists.read0.row
+        watched = row.watched | (entry.status != 0)
+        # FINISH: gives a poke if the list is watched or the WQE can end; one cycle.
+        with m.State("FINISH"):
+            self._poke_if(m, now.ends, now.qp)
+            m.d.comb += head.watched.eq(1)
+            m.next = "IDLE"
+        # APPEND: a free entry becomes the last one of the list; one cycle. The next free one is
+        # there before the next append looks at it.
+        with m.State("APPEND"):
+            self._poke_if(m, self.append.payload.unsent, now.qp)
+            m.d.comb += [
+                head.watched.eq(1),
+                head.stands.eq(1),
+                free.take.eq(1),
+                self.append.ready.eq(1),
+                pool.write.index.eq(free.number),
+                pool.write.row.eq(entry),
+                pool.write.enable.eq(1),
+                pool.link.index.eq(row.tail),
+                pool.link.row.number.eq(free.number),
+                pool.link.row.unsent.eq(self.append.payload.unsent),
+                pool.link.enable.eq(row.used),
+                lists.write.index.eq(now.qp),
+                lists.write.row.used.eq(1),
+                lists.write.row.watched.eq(watched),
+                lists.write.row.tail.eq(free.number),
+                lists.write.enable.eq(1),
+            ]
+            m.d.sync += [
+                self.appended.payload.eq(free.number),
+                self.appended.valid.eq(1),
+            ]
+            with m.If(shown.valid & (now.qp == shown.qp)):
+                m.d.sync += [now.list.tail.eq(free.number), now.list.watched.eq(watched)]
+                with m.If(~now.list.used):
+                    m.d.sync += shown.valid.eq(0)
+                with m.Elif(now.list.head == now.list.tail):
+                    m.d.sync += shown.behind.eq(pool.link.row)
+            m.next = "IDLE"
+
+    def _show(self, m: Module, now: Signal, shown: Signal, head: Signal) -> None:
+        """The completer's operations."""
+        pool, lists = m.submodules.pool, m.submodules.lists
+        row = lists.read0.row
+        # HEAD: reads the oldest entry, and notes that the list is watched if the completer has
+        # stopped; one cycle.
+        with m.State("HEAD"):
+            m.d.sync += [
+                now.used.eq(row.used),
+                now.list.eq(row),
+                now.list.watched.eq(row.watched | now.stopped),
+                shown.qp.eq(now.qp),
+            ]
+            m.d.comb += [
+                lists.write.index.eq(now.qp),
+                lists.write.row.used.eq(row.used),
+                lists.write.row.watched.eq(1),
+                head.stands.eq(1),
+                lists.write.row.tail.eq(row.tail),
+                lists.write.enable.eq(now.stopped),
+            ]
+            self._read_entry(m, now, row.head)
+            m.next = "HEAD-ROW"
+        # HEAD-ROW: shows it; ends when it is taken.
+        with m.State("HEAD-ROW"):
+            m.d.comb += self.head_rsp.valid.eq(1)
+            m.d.sync += [shown.valid.eq(1), shown.behind.eq(pool.behind)]
+            with m.If(self.head_rsp.ready):
+                m.next = "IDLE"
+        # POP: reads the oldest entry, for what is behind it; one cycle.
+        with m.State("POP"):
+            m.d.sync += now.list.eq(row)
+            self._read_entry(m, now, row.head)
+            m.next = "UNLINK"
+        # UNLINK: takes it off the list; one cycle.
+        with m.State("UNLINK"):
+            self._unlink(m, now, head, (now.qp, pool.behind, now.timeout))
+            m.d.sync += [shown.qp.eq(now.qp), shown.behind.eq(pool.behind)]
+            m.next = "IDLE"
+            with m.If(now.following):
+                m.next = "AGAIN"
+        # AGAIN: reads the entry behind it; one cycle.
+        with m.State("AGAIN"):
+            self._show_behind(m, now, shown)
+
+    def _walk(self, m: Module, now: Signal, walk: Signal, head: Signal) -> None:
+        """A walk along the list: for the entry that has failed, or to give all entries back."""
+        pool, lists = m.submodules.pool, m.submodules.lists
+        row, named = lists.read0.row, Signal()
+        # WALK: reads the oldest entry; one cycle. What fails is watched; a list that is dropped is
+        # empty from now on.
+        with m.State("WALK"):
+            m.d.sync += now.list.eq(row)
+            m.d.comb += [
+                lists.write.index.eq(now.qp),
+                lists.write.row.watched.eq(walk.failing),
+                lists.write.enable.eq(1),
+            ]
+            with m.If(walk.failing):
+                m.d.comb += [
+                    head.stands.eq(1),
+                    lists.write.row.used.eq(row.used),
+                    lists.write.row.tail.eq(row.tail),
+                ]
+            self._poke_if(m, walk.failing, now.qp)
+            self._time(m, now, now.qp, 0, start=0, when=~walk.failing)
+            self._read_entry(m, now, row.head)
+            m.next = "IDLE"
+            with m.If(row.used):
+                m.next = "WALK-ENTRY"
+        # WALK-ENTRY: looks at the entry, which is free again if the list is dropped; one cycle.
+        with m.State("WALK-ENTRY"):
+            with m.If(~walk.failing):
+                self._give_back(m, now)
+            m.d.sync += [
+                walk.found.eq(pool.entry.position),
+                walk.good.eq(pool.entry.status == 0),
+                walk.last.eq(now.number == now.list.tail),
+                now.list.head.eq(pool.behind.number),
+            ]
+            m.next = "WALK-NEXT"
+        # WALK-NEXT: the one that has failed gets its status, and the next one is read; one cycle.
+        # The walk ends with the last one.
+        with m.State("WALK-NEXT"):
+            m.d.comb += [
+                named.eq(walk.failing & (walk.found == walk.position)),
+                pool.complete.index.eq(now.number),
+                pool.complete.row.eq(1),
+                pool.complete.enable.eq(named),
+                pool.status.index.eq(now.number),
+                pool.status.row.eq(walk.status),
+                pool.status.enable.eq(named & walk.good),
+            ]
+            m.next = "IDLE"
+            with m.If(~walk.last):
+                self._read_entry(m, now, now.list.head)
+                m.next = "WALK-ENTRY"
+
+    def _read_list(self, m: Module, now: Signal, qp: Value) -> None:
+        """Read the list of ``qp``, which is worked on from now on."""
+        read = m.submodules.lists.read0
+        m.d.comb += [read.index.eq(qp), read.enable.eq(1)]
+        m.d.sync += now.qp.eq(qp)
+
+    def _read_entry(self, m: Module, now: Signal, number: Value) -> None:
+        """Read an entry of the list."""
+        pool = m.submodules.pool
+        m.d.comb += [pool.number.eq(number), pool.enable.eq(1)]
+        m.d.sync += now.number.eq(number)
+
+    def _give_back(self, m: Module, now: Signal) -> None:
+        """The entry that was read last is free."""
+        free = m.submodules.free
+        m.d.comb += [free.give.eq(1), free.given.eq(now.number)]
+
+    def _poke_if(self, m: Module, watched: Value | int, qp: Value) -> None:
+        m.d.sync += self.poke.payload.qp.eq(qp)
+        with m.If(watched):
+            m.d.sync += self.poke.valid.eq(1)
+
+    def _time(
+        self, m: Module, now: Signal, qp: Value, timeout: Value | int, *, start, when: Value
+    ) -> None:
+        """Start the timer of ``qp`` anew, or stop it."""
+        m.d.sync += [
+            now.timed.eq(when),
+            self.timer.payload.qp.eq(qp),
+            self.timer.payload.kind.eq(Mux(start, TimerKind.ANSWER, TimerKind.OFF)),
+            self.timer.payload.code.eq(timeout),
+        ]
+
+    def _unlink(self, m: Module, now: Signal, head: Signal, what) -> None:
+        """Take the entry that was read last off the head of its list, if there is one.
+
+        ``what``: the QP, the entry behind it, and ``Pop.timeout``."""
+        qp, behind, timeout = what
+        write, more = m.submodules.lists.write, now.list.head != now.list.tail
+        with m.If(now.list.used):
+            self._give_back(m, now)
+            m.d.comb += [
+                write.index.eq(qp),
+                write.row.used.eq(more),
+                write.row.watched.eq(now.list.watched),
+                write.row.tail.eq(now.list.tail),
+                write.enable.eq(1),
+                head.follows.eq(1),
+                head.behind.eq(behind.number),
+                head.unsent.eq(behind.unsent & more),
+            ]
+            self._poke_if(m, now.list.watched & more, qp)
+            self._time(m, now, qp, timeout, start=more, when=timeout != 0)
+
+    def _show_behind(self, m: Module, now: Signal, shown: Signal) -> None:
+        """Show the entry behind the one that is taken off the list."""
+        left = now.list.used & (now.list.head != now.list.tail)
+        m.d.sync += [
+            now.used.eq(left),
+            now.list.used.eq(left),
+            now.list.head.eq(shown.behind.number),
+        ]
+        self._read_entry(m, now, shown.behind.number)
+        m.next = "HEAD-ROW"

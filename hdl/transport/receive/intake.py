@@ -1,0 +1,321 @@
+"""The intake of the receive side: packets and pokes in turn, with the rows of their QP."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.count import COUNT, increment
+from hdl.config import ACTIVATION_FLAGS, NicConfig
+from hdl.ports.activations import FINISH_AND_FLUSH, ReceiveFlags
+from hdl.ports.headers import RxHeader
+from hdl.ports.jobs import Activation, Upcoming
+from hdl.ports.numbers import QpNumber, card_number, ordinal_of
+from hdl.ports.operations import decode_packet, unanswered
+from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, QpState
+from hdl.ports.tables import TableRead, TableWrite
+from hdl.wire.opcodes import Kind
+
+from ..recovery.qp_timers import TimerKind, TimerRow
+from .completer_ahead import Coming
+from .dropper import DropWork
+from .intake_check import drop_cause, supersedes
+from .types import CompleterWork, Events, Part, ResponderWork
+
+__all__ = ["Intake"]
+
+
+class Intake(wiring.Component):
+    """Takes one packet or poke, reads the QP's rows, and hands both to the part that works on them.
+
+    A packet's opcode is decoded here, once. A packet that is not for its QP goes to the dropper, a
+    request to the responder, a response to the completer. A poke goes to the completer (FINISH),
+    then to the responder (FLUSH), as far as its flags ask for it. The responder and the dropper
+    work with the rows held here until they are done; meanwhile the next packet's rows are read. The
+    completer takes its work over at once and goes on beside the intake.
+    Spec: IBTA vol 1, 9.6.1 (checks of a packet against its QP), 9.7.5.1.2 (an ACK covers all before
+    it).
+
+    Members: ``header``, ``poke`` In. ``cfg``, ``reply``, ``ahead_read``, ``ack_read``,
+    ``sent_read``: the rows. ``responder``, ``completer``, ``dropper`` Out: the work; ``ready`` ends
+    it for the first and the last. ``part``: whose turn it is at the shared ports. ``rx_written``,
+    ``ack_written``: rows that responder and completer write, which replace those read before.
+    ``completer_busy``, ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at;
+    ``completer_follows``, ``completer_fetching``: see ``Completer``. ``coming``: a READ response
+    that is held for it. ``rest``: nothing new is taken. ``hold``: nothing is taken before the
+    completer has ended. ``idle``: nothing is held; ``settled``: no packet is on its way behind.
+    ``upcoming`` tells of each packet that will ask for a receive WQE, when its rows are read: most
+    of the time before the packet in front of it is done with. ``merged_acks`` counts ACKs that a
+    later one has replaced while they waited for the completer.
+    Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and those of its
+    part, 1 less when its rows could be read before. Packets and pokes alternate when both wait.
+    A packet of a service without answers that takes a receive WQE waits until the WRITEs of that
+    service before it have settled: one that is dropped then leaves behind it no WQE that was taken.
+    Errors: none of its own. Reset: idle.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "header": In(stream.Signature(RxHeader)),
+                "poke": In(stream.Signature(Activation)),
+                "cfg": Out(TableRead(QpNumber, QpCfg)),
+                "reply": Out(TableRead(QpNumber, QpReply)),
+                "ahead_read": Out(TableRead(QpNumber, QpRx)),
+                "ack_read": Out(TableRead(QpNumber, QpAck)),
+                "sent_read": Out(TableRead(QpNumber, QpSent)),
+                "running": Out(TableRead(QpNumber, TimerRow)),
+                "responder": Out(stream.Signature(ResponderWork)),
+                "completer": Out(stream.Signature(CompleterWork)),
+                "dropper": Out(stream.Signature(DropWork)),
+                "part": Out(Part),
+                "rx_written": In(TableWrite(QpNumber, QpRx)),
+                "ack_written": In(TableWrite(QpNumber, QpAck)),
+                "completer_busy": In(1),
+                "completer_ending": In(1),
+                "completer_qp": In(QpNumber),
+                "completer_follows": In(1),
+                "completer_fetching": In(1),
+                "coming": Out(Coming()),
+                "rest": In(1),
+                "settled": In(1),
+                "hold": In(1),
+                "upcoming": Out(Upcoming()),
+                "idle": Out(1),
+                "merged_acks": Out(COUNT),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        work = Signal(ResponderWork, reset_less=True)  # the packet or poke at hand, and its rows
+        ack, sent = Signal(QpAck, reset_less=True), Signal(QpSent, reset_less=True)
+        cause = Signal(Events)  # why the packet is dropped, one bit
+        # ReceiveFlags: what is left to do of a poke; its timer stands still, and has the turn.
+        poke, timers = Signal(ACTIVATION_FLAGS), Signal(2)
+        stop = Signal()  # the QP must stop
+        turn = Signal()  # pokes are served when idle
+        poked = work.flush  # the work is a poke, not a packet
+        send_stopped, receive_stopped = self._stopped(m, work, ack)
+        cause_now = drop_cause(m, self._config, work, receive_stopped)
+        arriving = decode_packet(m, self._config, self.header.payload.opcode, name="arriving")
+        responds = Signal()  # a packet is held: a READ response or the answer to an atomic
+        # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
+        pair = self._pair()
+        index, waits = Signal(QpNumber), Signal()
+        unsettled = self._unsettled(m, arriving)
+        m.d.comb += [
+            index.eq(Mux(turn, self.poke.payload.qp, pair)),
+            waits.eq(self.rest | (self.completer_busy & self.hold)),
+        ]
+        free = self._completer_free(work, responds)
+        # The next packet says all that this QP's one does, which the completer cannot take yet.
+        replaces = supersedes(m, self.header, arriving, work, sent) & ~self.header.ready
+        replaced = Signal()
+        given = Signal()  # responder or dropper has done with the work
+        peeked = Signal()  # it is not, and the rows of the next packet have been read
+        written = Signal()  # the responder's row, in the cycle before: not yet what is read then
+        m.d.sync += [peeked.eq(0), written.eq(self.rx_written.enable), replaced.eq(0)]
+        m.d.comb += given.eq(
+            (self.responder.valid & self.responder.ready)
+            | (self.dropper.valid & self.dropper.ready)
+        )
+        self._hint(m, peeked & arriving.receive)
+        with m.FSM(name="intake") as fsm:
+            # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
+            with m.State("IDLE"):
+                m.d.comb += [
+                    self.header.ready.eq(~turn & ~waits & ~unsettled),
+                    self.poke.ready.eq(turn & ~waits),
+                ]
+                self._read_rows(m, index)
+                self._take_packet(m, work, arriving)
+                self._load_qp(m, work, index)
+                m.d.sync += [poked.eq(turn), poke.eq(self.poke.payload.flags)]
+                with m.If(waits | (~turn & unsettled)):
+                    pass
+                with m.Elif(Mux(turn, self.poke.valid, self.header.valid)):
+                    m.next = "ROWS"
+                with m.Else():
+                    m.d.sync += turn.eq(self.poke.valid)
+            self._keep_rows(m, work, (ack, sent), timers)
+            # CHECK: decides which part works on it; ends when the completer can take work. Until
+            # then a later ACK may replace the one at hand.
+            with m.State("CHECK"):
+                m.next = "HAND-OVER"
+                # A later ACK may be for what had not left when the one at hand came.
+                m.d.comb += [self.sent_read.index.eq(work.qp), self.sent_read.enable.eq(1)]
+                m.d.sync += sent.eq(self.sent_read.row)
+                good = cause_now.as_value() == 0
+                m.d.sync += [replaced.eq(replaces & good), cause.eq(cause_now), stop.eq(0)]
+                with m.If(self.completer_busy & ~poked & replaced):
+                    m.d.comb += self.header.ready.eq(1)
+                    self._take_packet(m, work, arriving)
+                    increment(m, self.merged_acks)
+                with m.If(~free):
+                    m.next = "CHECK"  # the ports that it shares are its own until it ends
+                with m.Elif(~poked):
+                    other = Mux(work.operation.response, Part.COMPLETER, Part.RESPONDER)
+                    m.d.sync += self.part.eq(Mux(cause_now.as_value() != 0, Part.FRONT, other))
+                with m.Else():
+                    self._choose_half(m, poke, timers, stop, receive_stopped)
+            # HAND-OVER: offers the work; ends when the completer has taken it, or when responder or
+            # dropper have done with it. Then the next packet is taken at once if its rows are here.
+            with m.State("HAND-OVER"):
+                m.d.comb += [
+                    self.responder.valid.eq(self.part == Part.RESPONDER),
+                    self.completer.valid.eq(self.part == Part.COMPLETER),
+                    self.dropper.valid.eq(self.part == Part.FRONT),
+                ]
+                with m.If(~poked & self.responder.valid):
+                    self._read_rows(m, pair)
+                    m.d.sync += peeked.eq(self.header.valid)
+                with m.If(given | (self.completer.valid & self.completer.ready)):
+                    m.d.sync += [turn.eq(~poked & self.poke.valid), responds.eq(0)]
+                    m.next = "IDLE"
+                    with m.If(poked & (poke != 0)):
+                        m.next = "CHECK"  # the poke has a second half
+                with m.If(given & stop):
+                    m.d.sync += work.rx.error.eq(1)
+                rest = self.rest | unsettled
+                with m.If(given & peeked & ~self.poke.valid & ~rest & ~self.hold):
+                    m.d.comb += self.header.ready.eq(1)
+                    self._load_rows(m, work, ack, sent)
+                    self._take_packet(m, work, arriving)
+                    self._load_qp(m, work, pair)
+                    with m.If((self.rx_written.enable | written) & (pair == work.qp)):
+                        m.d.sync += work.rx.eq(self.rx_written.row)
+                    m.next = "CHECK"
+            # NOTHING: there was nothing to do for a poke; ends by itself.
+            with m.State("NOTHING"):
+                m.d.sync += turn.eq(0)
+                m.next = "IDLE"
+        with m.If(
+            self.ack_written.enable & (self.ack_written.index == work.qp) & ~fsm.ongoing("IDLE")
+        ):
+            m.d.sync += ack.eq(self.ack_written.row)
+        with m.If(self.header.ready):
+            m.d.sync += responds.eq(self.header.valid & arriving.response & arriving.data)
+        m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.coming.valid.eq(responds)]
+        m.d.comb += self.coming.gone.eq(given | (self.completer.valid & self.completer.ready))
+        self._offer(m, work, (ack, sent), send_stopped, timers)
+        m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
+        return m
+
+    def _keep_rows(self, m, work, rows, timers):
+        """The rows that were read. One that is written in the cycle in which it is read comes as it
+        was before, and is read again: the word of a write is too late to wait for with the packet.
+        Rows that are written later replace what has been read."""
+        missed = Signal()
+        m.d.sync += missed.eq(self.ack_written.enable)
+        # ROWS: keeps the rows; ends by itself, when none was written as they were read.
+        with m.State("ROWS"):
+            self._load_rows(m, work, *rows)
+            m.d.sync += timers[0].eq(self.running.row.kind == TimerKind.OFF)
+            with m.If(missed):
+                self._read_rows(m, work.qp)
+            with m.Else():
+                m.d.comb += self.upcoming.valid.eq(work.operation.receive & ~work.flush)
+                m.next = "CHECK"
+
+    def _stopped(self, m, work, ack):
+        """Which sides of the QP have stopped, send and receive. An error of the send side leads to
+        ERR with a reliable QP, which stops both; to SQE with others, which receive on (IBTA vol 1,
+        10.3.1). One of the receive side always leads to ERR."""
+        send_stopped, receive_stopped = Signal(), Signal()
+        stopped = (work.cfg.state == QpState.ERR) | work.rx.error
+        m.d.comb += [
+            send_stopped.eq(stopped | ack.error),
+            receive_stopped.eq(stopped | (ack.error & ~unanswered(self._config, work.cfg.type))),
+        ]
+        return send_stopped, receive_stopped
+
+    def _unsettled(self, m, arriving):
+        """The packet that arrives may take a receive WQE, and a WRITE that may still be dropped is
+        on its way."""
+        written = Signal()
+        silent = arriving.served & ~arriving.acknowledged
+        writes = self.header.valid & silent & (arriving.kind == Kind.WRITE)
+        # ``ready`` settles late: as one function, without an enable in front of it.
+        m.d.sync += written.eq((self.header.ready & writes) | (written & ~self.settled))
+        return self.header.valid & silent & arriving.receive & written
+
+    def _completer_free(self, work, data):
+        """The completer can take work, or will in the next cycle: another QP's, or the next
+        response of the READ that it is at. Only a response may find a sink being asked for."""
+        ends = (self.completer_qp != work.qp) | (data & self.completer_follows)
+        free = ~self.completer_busy | (self.completer_ending & ends)
+        return free & (data | ~self.completer_fetching)
+
+    def _pair(self):
+        """The pair index that the packet which arrives asks for."""
+        config, header = self._config, self.header.payload
+        return card_number(config, "qps", ordinal_of(config, header.function), header.dest_qp)
+
+    def _choose_half(self, m, poke, timers, stop, receive_stopped):
+        """Which part sees to a poke, and what is left of it; nobody if it asks for nothing."""
+        with m.If((poke & ReceiveFlags.FAIL.value) != 0):
+            m.d.sync += [
+                self.part.eq(Part.FRONT),
+                stop.eq(1),
+                poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
+            ]
+        with m.Elif((poke & ReceiveFlags.FINISH.value) != 0):
+            m.d.sync += [self.part.eq(Part.COMPLETER), poke.eq(poke & ~ReceiveFlags.FINISH.value)]
+            m.d.sync += timers[1].eq(0)
+        with m.Elif(((poke & ReceiveFlags.TIMEOUT.value) != 0) & timers[0]):
+            m.d.sync += [self.part.eq(Part.COMPLETER), poke.eq(poke & ReceiveFlags.FLUSH.value)]
+            m.d.sync += timers[1].eq(1)
+        with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & receive_stopped):
+            m.d.sync += [self.part.eq(Part.RESPONDER), poke.eq(0)]
+        with m.Else():
+            m.next = "NOTHING"
+
+    def _hint(self, m, peeks):
+        """Tell whose receive WQE will be asked for, once its rows have been read ahead."""
+        hinted = Signal()
+        m.d.sync += hinted.eq(peeks)
+        m.d.comb += [
+            self.upcoming.source.eq(self.cfg.row.source),
+            self.upcoming.valid.eq(peeks & ~hinted),
+        ]
+
+    def _read_rows(self, m, index):
+        rows = (self.cfg, self.reply, self.ahead_read, self.ack_read, self.sent_read)
+        for table in (*rows, self.running):
+            m.d.comb += [table.index.eq(index), table.enable.eq(1)]
+
+    def _load_qp(self, m, work, qp):
+        m.d.sync += work.qp.eq(qp)
+        m.d.comb += [self.coming.loads.eq(1), self.coming.next.eq(qp)]
+
+    def _load_rows(self, m, work, ack, sent):
+        m.d.sync += [
+            work.cfg.eq(self.cfg.row),
+            work.rx.eq(self.ahead_read.row),
+            work.reply.eq(self.reply.row),
+            ack.eq(self.ack_read.row),
+            sent.eq(self.sent_read.row),
+        ]
+
+    def _take_packet(self, m, work, operation):
+        m.d.sync += [work.header.eq(self.header.payload), work.operation.eq(operation)]
+
+    def _offer(self, m, work, rows, send_stopped, timers):
+        """The work at hand in the form of each part."""
+        completer, dropper = self.completer.payload, self.dropper.payload
+        ack, sent = rows
+        m.d.comb += [
+            self.responder.payload.eq(work),
+            completer.finish.eq(work.flush),
+            completer.timeout.eq(work.flush & timers[1]),
+            completer.in_error.eq(send_stopped),
+            completer.ack.eq(ack),
+            completer.sent.eq(sent),
+            dropper.length.eq(work.header.length),
+            dropper.rx.eq(work.rx),
+            dropper.qp.eq(work.qp),
+        ]
+        for name in ("qp", "header", "operation", "cfg"):
+            m.d.comb += completer[name].eq(work[name])
+        m.d.comb += [self.coming.qp.eq(work.qp), self.coming.function.eq(work.cfg.function)]

@@ -1,0 +1,257 @@
+"""The receive side of the transport: received packets to scatter jobs, effects and QP state."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.contract import require
+from hdl.common.count import COUNT, increment
+from hdl.common.skid import Register
+from hdl.config import NicConfig
+from hdl.ports.atomics import AtomicRequest
+from hdl.ports.headers import RxHeader
+from hdl.ports.jobs import (
+    Activation,
+    Effects,
+    LineUse,
+    Oldest,
+    RecvFetched,
+    RecvRequest,
+    ScatterChecked,
+    ScatterJob,
+    ScatterKind,
+    SinkRequest,
+    Upcoming,
+)
+from hdl.ports.numbers import QpNumber
+from hdl.ports.regions import RegionKeyPort
+from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource
+from hdl.ports.tables import TableRead, TableWrite
+
+from ..outstanding.types import Look, Pop
+from ..recovery.go_back_n import GO_BACK_N
+from ..recovery.policy import Recovery
+from ..recovery.qp_timers import TimerRow, TimerSet
+from .commit import Commit
+from .completer import Completer
+from .dropper import Dropper
+from .intake import Intake
+from .responder import Responder
+from .types import (
+    Counted,
+    Counters,
+    Part,
+)
+
+__all__ = ["Receive"]
+
+
+class Receive(wiring.Component):
+    """Received packets, and pokes, become scatter jobs, effects and rows; wiring of its parts.
+
+    ``Intake`` takes packets and pokes in turn, reads the QP's rows and checks that the packet
+    belongs to it. ``Responder`` (requests, flushes), ``Completer`` (responses, finishes) or
+    ``Dropper`` (what is nobody's) then works out what it brings about, with speculative rows that
+    take each check by the scatter for good. ``Commit`` makes it true when the check has come, or
+    rolls back.
+    Spec: IBTA vol 1, 9.6.1 (checks of a packet against its QP), Annex A17 (addresses).
+
+    Members: ``header`` In, one row per packet, and exactly one ``scatter_job`` for each of them in
+    the same order (the payload itself goes from ingress to scatter). ``poke`` In: flags of
+    ``ReceiveFlags`` per QP; ``repoke`` Out asks for another one. ``scatter_checked`` In and
+    ``effects`` Out: one for each job. Jobs of pokes, and of further WQEs that one ACK finishes,
+    have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs; ``sink_req``/``sink_rsp``:
+    sinks of READs, which are not asked for while a receive WQE is, nor the other way round;
+    ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still read.
+    ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
+    has finished, with or after ``ack_write`` (``QpAck.wake_generation``). ``restart`` Out: a QP
+    goes back; ``timer`` Out, ``running``: its timer. ``cfg``, ``reply``, ``ack_read``,
+    ``sent_read``: copies; ``ahead_read``, ``ahead_write``: the responder's speculative rows;
+    ``rx_read``, ``rx_write``: the committed ones, which all others see; ``ack_write``: the
+    completer's; ``resource_read``, ``resource_write``: the pool of READs and atomics; ``atomic``
+    Out: what an atomic does, one for each job of that kind. ``turned``: see ``Quiesce``; ``hold``:
+    it is waited for, so nothing is taken before the completer has ended. ``idle``: nothing taken is
+    unfinished here. ``rolling_back``: rows of a QP whose check was not good are still to be
+    restored. ``keys``, ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``;
+    ``counted`` Out: the same as it happens, by QP.
+
+    Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
+    in 3 cycles for a WRITE, 6 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
+    each with the waits for fetch and table, but not for checks: up to 32 are pending, of them 16
+    that read a line. Of ACKs that wait the last one counts (``merged_acks``). Packets and pokes
+    alternate when both wait. Errors: a packet that is not for a QP in the right state is dropped
+    and counted by cause. Reset: idle, counters 0.
+    """
+
+    def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
+        self._config, self._recovery = config, recovery
+        super().__init__(
+            {
+                "header": In(stream.Signature(RxHeader)),
+                "poke": In(stream.Signature(Activation)),
+                "repoke": Out(stream.Signature(Activation)),
+                "cfg": Out(TableRead(QpNumber, QpCfg)),
+                "reply": Out(TableRead(QpNumber, QpReply)),
+                "ahead_read": Out(TableRead(QpNumber, QpRx)),
+                "ahead_write": Out(TableWrite(QpNumber, QpRx)),
+                "rx_read": Out(TableRead(QpNumber, QpRx)),
+                "rx_write": Out(TableWrite(QpNumber, QpRx)),
+                "ack_read": Out(TableRead(QpNumber, QpAck)),
+                "sent_read": Out(TableRead(QpNumber, QpSent)),
+                "ack_write": Out(TableWrite(QpNumber, QpAck)),
+                "resource_read": Out(TableRead(16, ReadResource)),
+                "resource_write": Out(TableWrite(16, ReadResource)),
+                "atomic": Out(stream.Signature(AtomicRequest, always_ready=True)),
+                "fetch_req": Out(stream.Signature(RecvRequest)),
+                "fetch_rsp": In(stream.Signature(RecvFetched)),
+                "sink_req": Out(stream.Signature(SinkRequest)),
+                "sink_rsp": In(stream.Signature(RecvFetched)),
+                "upcoming": Out(Upcoming()),
+                "line_use": Out(LineUse()),
+                "head_req": Out(stream.Signature(Look)),
+                "head_rsp": In(stream.Signature(Oldest)),
+                "pop": Out(stream.Signature(Pop)),
+                "scatter_job": Out(stream.Signature(ScatterJob)),
+                "scatter_checked": In(stream.Signature(ScatterChecked)),
+                "effects": Out(stream.Signature(Effects)),
+                "wake": Out(stream.Signature(QpNumber)),
+                "restart": Out(stream.Signature(QpNumber)),
+                "timer": Out(stream.Signature(TimerSet)),
+                "running": Out(TableRead(QpNumber, TimerRow)),
+                "turned": Out(1),
+                "hold": In(1),
+                "idle": Out(1),
+                "rolling_back": Out(1),
+                "keys": Out(RegionKeyPort()),
+                "settle": In(1),
+                "settled": Out(1),
+                "counters": Out(Counters),
+                "merged_acks": Out(COUNT),
+                "counted": Out(stream.Signature(Counted, always_ready=True)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.intake = intake = Intake(config=self._config)
+        m.submodules.dropper = dropper = Dropper()
+        m.submodules.responder = responder = Responder(config=self._config)
+        m.submodules.completer = completer = Completer(config=self._config, recovery=self._recovery)
+        m.submodules.commit = commit = Commit(config=self._config)
+        # What a job is made of is known late, and its taker begins to look it up at once.
+        m.submodules.jobs = jobs = Register(shape=ScatterJob)
+        for one, other in (
+            (intake.responder, responder.i),
+            (intake.completer, completer.i),
+            (intake.dropper, dropper.i),
+            (intake.coming, completer.coming),
+        ):
+            wiring.connect(m, one, other)
+        for part, names in (
+            (intake, ("header", "poke", "cfg", "reply", "ahead_read", "sent_read")),
+            (intake, ("upcoming", "running")),
+            (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp", "atomic")),
+            (completer, ("sink_req", "sink_rsp", "head_req", "head_rsp", "pop")),
+            (completer, ("wake", "restart", "timer")),
+            (commit, ("effects", "rx_read", "rx_write", "counted", "keys")),
+        ):
+            for name in names:
+                wiring.connect(m, getattr(part, name), wiring.flipped(getattr(self, name)))
+        wiring.connect(m, commit.checked, wiring.flipped(self.scatter_checked))
+        wiring.connect(m, jobs.o, wiring.flipped(self.scatter_job))
+        job = jobs.i
+        m.d.comb += [
+            intake.rest.eq(commit.rest),
+            intake.settled.eq(commit.idle),
+            intake.hold.eq(self.hold),
+            intake.completer_busy.eq(completer.busy),
+            intake.completer_ending.eq(completer.ending),
+            intake.completer_qp.eq(completer.qp),
+            intake.completer_follows.eq(completer.follows),
+            intake.completer_fetching.eq(completer.fetching),
+            completer.hold.eq(self.hold),
+            commit.front_idle.eq(intake.idle & ~completer.busy),
+            self.turned.eq(intake.idle & ~completer.busy & ~completer.fetching & ~jobs.o.valid),
+            self.idle.eq(commit.idle),
+            self.rolling_back.eq(commit.stalled),
+            responder.decided.eq(commit.decided),
+            completer.decided.eq(commit.decided),
+            commit.settle.eq(self.settle),
+            self.settled.eq(commit.settled),
+            self.merged_acks.eq(intake.merged_acks),
+            self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),
+            self.line_use.line.eq(job.payload.line),
+            self.line_use.done.eq(commit.line_done),
+            commit.line_taken.eq(self.line_use.taken),
+        ]
+        self._share_tables(m, intake, (responder, dropper), completer, commit)
+        parts = {Part.FRONT: dropper, Part.RESPONDER: responder, Part.COMPLETER: completer}
+        self._share_streams(m, intake.part, parts, commit, jobs.i)
+        self._contract(m, platform, parts, commit)
+        for name in Counters.members:
+            now = self.counted.valid & self.counted.payload.events[name]
+            with m.If(now):
+                increment(m, self.counters[name])
+        return m
+
+    def _share_tables(self, m, intake, requests, completer, commit):
+        """Each table's writers, of which one writes at a time; Commit restores rows only while the
+        others rest."""
+        responder, dropper = requests
+        for port, inner, restored in (
+            (self.ahead_write, responder.rx_write, commit.ahead_write),
+            (self.ack_write, completer.ack_write, commit.ack_write),
+        ):
+            self._write(m, port, inner)
+            with m.If(restored.enable):
+                self._write(m, port, restored)
+        with m.If(dropper.rx_write.enable):
+            self._write(m, self.ahead_write, dropper.rx_write)
+        self._write(m, intake.rx_written, responder.rx_write)
+        self._write(m, intake.ack_written, self.ack_write)
+        m.d.comb += [
+            intake.ack_read.row.eq(self.ack_read.row),
+            commit.ack_read.row.eq(self.ack_read.row),
+            self.ack_read.index.eq(intake.ack_read.index),
+            self.ack_read.enable.eq(intake.ack_read.enable),
+        ]
+        with m.If(commit.ack_read.enable):
+            m.d.comb += [self.ack_read.index.eq(commit.ack_read.index), self.ack_read.enable.eq(1)]
+
+    def _contract(self, m, platform, parts, commit):
+        """Commit restores rows, and pokes, only while the others rest."""
+        dropper, responder, completer = parts.values()
+        rows = dropper.rx_write.enable + responder.rx_write.enable + commit.ahead_write.enable
+        acks = completer.ack_write.enable & commit.ack_write.enable
+        pokes = Cat(part.repoke.valid for part in parts.values() if hasattr(part, "repoke"))
+        require(m, platform, rows <= 1, "one at a time writes a responder's row")
+        require(m, platform, ~acks, "one at a time writes a completer's row")
+        text = "rows are read back only when no packet is at hand"
+        require(m, platform, ~commit.ack_read.enable | commit.front_idle, text)
+        require(m, platform, ~(commit.repoke.valid & pokes.any()), "one at a time pokes")
+
+    @staticmethod
+    def _write(m, port, source):
+        for name in ("index", "row", "enable"):
+            m.d.comb += getattr(port, name).eq(getattr(source, name))
+
+    def _share_streams(self, m, part, parts, commit, job):
+        """Streams that the part at work has for itself until it is done."""
+        for name, outer in (
+            ("repoke", self.repoke),
+            ("job", job),
+            ("pending", commit.pending),
+        ):
+            with m.Switch(part):
+                for turn, one in parts.items():
+                    if hasattr(one, name):
+                        inner = getattr(one, name)
+                        with m.Case(turn):
+                            m.d.comb += [
+                                outer.valid.eq(inner.valid),
+                                outer.payload.eq(inner.payload),
+                                inner.ready.eq(outer.ready),
+                            ]
+        with m.If(commit.repoke.valid):
+            m.d.comb += [self.repoke.valid.eq(1), self.repoke.payload.eq(commit.repoke.payload)]
+        m.d.comb += commit.repoke.ready.eq(self.repoke.ready)

@@ -1,0 +1,1 @@
+"""What is sent again and when: policy, timers, arithmetic of packets."""

@@ -1,0 +1,1 @@
+"""Answers: acknowledgements, data that a peer has asked for, results of atomics."""

@@ -1,0 +1,154 @@
+"""The responder's packets: READ responses, ACKs and NAKs, from QP state and a ready list."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.activation import ActivationList
+from hdl.common.contract import require
+from hdl.common.count import COUNT
+from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.ports.atomics import AtomicResult
+from hdl.ports.jobs import Activation, TxChecked, TxJob
+from hdl.ports.numbers import QpNumber
+from hdl.ports.rows import QpCfg, QpReply, QpRx, ReadResource
+from hdl.ports.tables import TableRead, TableWrite
+
+from .checks import ReplyChecks
+from .packets import ReplyPackets
+from .turns import ReplyTurns
+
+__all__ = ["Replier"]
+
+
+class Replier(wiring.Component):
+    """Answers the requests that the responder has accepted: a pipeline of three stages.
+
+    ``ReplyTurns`` takes QPs from the list and decides what each is told next, ``ReplyPackets`` cuts
+    it into packets, ``ReplyChecks`` pairs those with payload with the gather's answers.
+    Spec: IBTA vol 1, 9.7.5 (acknowledgements), 9.7.5.1.1 (syndromes), 9.7.4.1.1 (READ responses).
+
+    Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
+    ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
+    READs and atomics); ``result`` In: what an atomic found, kept at its place in the pool before
+    its QP is activated; ``saved`` In (a cycle, at most every other): a READ, or with ``executes``
+    an atomic that is not executed yet, has been accepted at ``saved_at`` in the pool. ``turned``:
+    see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all that has been handed
+    over has its check. ``waiting``: QPs in the list. Counters (``COUNT`` bits, wrap): ``acks``,
+    ``naks``, ``read_packets`` (READ responses sent).
+
+    READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
+    expected PSN, so acknowledgements merge while they wait. No check is waited for: a READ response
+    that the gather refuses (its key went away after the request was accepted) becomes NAK 62h and
+    the QP's READs are dropped. What had been handed over behind it, of the same QP, goes out with
+    its PSNs; the one that is missing keeps the peer from using any of it. A QP in RESET, INIT or
+    ERR says nothing.
+
+    Latency: 4 cycles from the list to the job, 8 in the middle of a READ. Throughput: a packet in 2
+    cycles of a READ or of READs of one packet, 4 of QPs in turn; an ACK 3. Up to 16 responses, 4
+    above 1 KiB, are in their checks.
+    Errors: a refused response, as above. Reset: nothing is due.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "activate": In(stream.Signature(Activation)),
+                "cfg": Out(TableRead(QpNumber, QpCfg)),
+                "rx": Out(TableRead(QpNumber, QpRx)),
+                "row": Out(TableRead(QpNumber, QpReply)),
+                "row_write": Out(TableWrite(QpNumber, QpReply)),
+                "resource": Out(TableRead(16, ReadResource)),
+                "result": In(TableWrite(16, AtomicResult)),
+                "saved": In(1),
+                "saved_at": In(16),
+                "executes": In(1),
+                "job": Out(stream.Signature(TxJob)),
+                "checked": In(stream.Signature(TxChecked)),
+                "hold": In(1),
+                "turned": Out(1),
+                "waiting": Out(range(config.qps + 1)),
+                "acks": Out(COUNT),
+                "naks": Out(COUNT),
+                "read_packets": Out(COUNT),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.list = active = ActivationList(qps=self._config.qps, sets=2)
+        m.submodules.turns = turns = ReplyTurns()
+        m.submodules.packets = packets = ReplyPackets(config=self._config)
+        m.submodules.checks = checks = ReplyChecks()
+        if self._config.atomics:
+            self._results(m, platform, turns)
+        for one, other in (
+            (wiring.flipped(self.activate), active.set0),
+            (turns.again, active.set1),
+            (active.o, turns.active),
+            (turns.o, packets.i),
+            (packets.o, checks.i),
+            (checks.refused, turns.refused),
+            (packets.job, wiring.flipped(self.job)),
+            (wiring.flipped(self.checked), checks.checked),
+            *((getattr(turns, name), wiring.flipped(getattr(self, name))) for name in _TABLES),
+        ):
+            wiring.connect(m, one, other)
+        m.d.comb += [
+            turns.progress.eq(packets.progress),
+            turns.hold.eq(self.hold),
+            packets.stop.eq(checks.refused.valid),
+            packets.room.eq(checks.room),
+            checks.large.eq(packets.large),
+            self.turned.eq(turns.idle & packets.idle & checks.idle),
+            self.waiting.eq(active.level),
+            self.acks.eq(turns.acks),
+            self.naks.eq(turns.naks),
+        ]
+        # In a register: it is a sum, and another one follows.
+        m.d.sync += self.read_packets.eq(checks.good + packets.empty)
+        return m
+
+    def _results(self, m: Module, platform, turns) -> None:
+        """What atomics have found, and which of those that were accepted are not executed yet, both
+        by their places in the pool."""
+        places, result = self._config.read_resources, self.result
+        m.submodules.results = results = Ram(shape=AtomicResult, depth=places, forward=False)
+        # Read as it is written it may still say so: the QP then comes back a little later.
+        m.submodules.unknown = unknown = Ram(shape=1, depth=places, earlier=(0,))
+        # A result is known a cycle after it has been written, or two if a request is saved then,
+        # which happens at most every other cycle. Its place is the end of a sum, and nobody asks
+        # for it before it is committed. A READ takes over the place of an atomic that was dropped.
+        known, place = Signal(), Signal(16, reset_less=True)
+        saved, saved_at, executes = Signal(), Signal(16, reset_less=True), Signal()
+        m.d.sync += [
+            saved.eq(self.saved),
+            saved_at.eq(self.saved_at),
+            executes.eq(self.executes),
+        ]
+        m.d.comb += [
+            results.write.index.eq(result.index),
+            results.write.row.eq(result.row),
+            results.write.enable.eq(result.enable),
+            unknown.write.index.eq(Mux(saved, saved_at, place)),
+            unknown.write.row.eq(saved & executes),
+            unknown.write.enable.eq(saved | known),
+            turns.result.eq(results.read0.row),
+            turns.unknown.eq(unknown.read0.row),
+        ]
+        for read in (results.read0, unknown.read0):
+            m.d.comb += [
+                read.index.eq(turns.resource.index),
+                read.enable.eq(turns.resource.enable),
+            ]
+        require(m, platform, ~(saved & self.saved), "a request is saved at most every other cycle")
+        require(m, platform, ~(result.enable & known & saved), "each result is noted")
+        with m.If(result.enable):
+            m.d.sync += [known.eq(1), place.eq(result.index)]
+        with m.Elif(~saved):
+            m.d.sync += known.eq(0)
+
+
+_TABLES = ("cfg", "rx", "row", "row_write", "resource")

@@ -1,0 +1,1 @@
+"""Which QP sends next, and its packets: from a WQE that was fetched to jobs for egress."""

@@ -1,0 +1,106 @@
+"""Which requests have left the card: what may be answered, and when an answer is overdue."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.contract import require
+from hdl.common.fifo import StreamFifo
+from hdl.ports.headers import PACKET_GENERATION, Departure
+from hdl.ports.numbers import QpNumber
+from hdl.ports.rows import QpSent
+from hdl.ports.tables import TableRead, TableWrite
+
+from ..recovery.qp_timers import TimerKind, TimerSet
+
+__all__ = ["Departures"]
+
+#: Departures that wait to be noted. The gate in front of egress lets a packet pass in 2 cycles, and
+#: noting one takes as many, so they wait only while a QP that goes back is noted.
+WAITING = 32
+
+
+class Departures(wiring.Component):
+    """Notes in ``qp_sent`` each request that leaves the card, and starts the timer of its QP.
+
+    Spec: IBTA vol 1, 9.7.6.1.3 (the timer runs from the packet that asks for an acknowledgement),
+    9.7.5.2 (an answer to what was not sent is a ghost). A packet that was handed over before its QP
+    went back may leave afterwards. It may be answered, so ``psn`` counts it, but nobody waits for
+    that answer: the generation tells. A QP that has gone back waits for none until it has sent
+    again, however long its turn takes.
+
+    Members: ``departed`` In: what egress says of a request, never more often than every other cycle
+    for longer than ``WAITING`` packets; ``restart`` In: a QP has gone back, and is in a new
+    generation since the cycle before. ``row``, ``write``: the table ``qp_sent``; ``generation``: of
+    the QP; ``timer`` Out: it waits for an answer from now on. Latency: 2 cycles to the row, 3 to
+    the timer. Throughput: one in 2 cycles. Errors: none. Reset: nothing is noted.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "departed": In(stream.Signature(Departure, always_ready=True)),
+                "restart": In(stream.Signature(QpNumber, always_ready=True)),
+                "row": Out(TableRead(QpNumber, QpSent)),
+                "write": Out(TableWrite(QpNumber, QpSent)),
+                "generation": Out(TableRead(QpNumber, PACKET_GENERATION)),
+                "timer": Out(stream.Signature(TimerSet)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = StreamFifo(shape=Departure, depth=WAITING)
+        departure, row = queue.o.payload, self.row.row
+        back, back_qp = Signal(), Signal(QpNumber, reset_less=True)  # a QP that has gone back
+        asks, newer = Signal(), Signal()
+        m.d.comb += [
+            queue.i.valid.eq(self.departed.valid),
+            queue.i.payload.eq(self.departed.payload),
+            self.generation.index.eq(departure.qp),
+            self.row.index.eq(departure.qp),
+            asks.eq(departure.asks & (departure.generation == self.generation.row)),
+            newer.eq(~(departure.psn - row.psn)[23]),
+            self.timer.payload.kind.eq(TimerKind.ANSWER),
+            self.write.row.eq(row),
+        ]
+        require(m, platform, queue.i.ready | ~queue.i.valid, "each departure is noted")
+        require(m, platform, ~(back & self.restart.valid), "each restart is noted")
+        with m.If(self.restart.valid):
+            m.d.sync += [back.eq(1), back_qp.eq(self.restart.payload)]
+        with m.If(self.timer.ready):
+            m.d.sync += self.timer.valid.eq(0)
+        with m.FSM(name="note"):
+            # IDLE: reads the row of a QP that has gone back, or of the oldest departure. Ends with
+            # one, a departure when the timer of the one before has been taken.
+            with m.State("IDLE"):
+                m.d.sync += self.write.index.eq(departure.qp)
+                with m.If(back):
+                    m.d.comb += [self.row.enable.eq(1), self.row.index.eq(back_qp)]
+                    m.d.sync += self.write.index.eq(back_qp)
+                    m.next = "BACK"
+                with m.Elif(queue.o.valid & (~self.timer.valid | self.timer.ready)):
+                    m.d.comb += [self.row.enable.eq(1), self.generation.enable.eq(1)]
+                    m.next = "DEPARTED"
+            # BACK: no answer is waited for; one cycle.
+            with m.State("BACK"):
+                m.d.comb += [self.write.row.waits.eq(0), self.write.enable.eq(1)]
+                m.d.sync += back.eq(self.restart.valid)
+                m.next = "IDLE"
+            # DEPARTED: the row is written, and the timer started; one cycle.
+            with m.State("DEPARTED"):
+                m.d.comb += [queue.o.ready.eq(1), self.write.enable.eq(1)]
+                with m.If(newer):
+                    m.d.comb += self.write.row.psn.eq(departure.psn)
+                with m.If(asks):
+                    m.d.comb += [
+                        self.write.row.asked.eq(departure.psn),
+                        self.write.row.waits.eq(1),
+                    ]
+                m.d.sync += [
+                    self.timer.payload.qp.eq(departure.qp),
+                    self.timer.payload.code.eq(departure.timeout),
+                    self.timer.valid.eq(asks & (departure.timeout != 0)),  # 0: it waits for ever
+                ]
+                m.next = "IDLE"
+        return m

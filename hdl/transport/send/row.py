@@ -1,0 +1,126 @@
+"""The row of the QP that the requester works on: read, changed, and written back."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.ports.numbers import QpNumber
+from hdl.ports.rows import QpTx
+from hdl.ports.tables import TableRead, TableWrite
+
+from ..recovery.policy import Origin
+
+__all__ = ["RequestRow", "Step"]
+
+
+class Step(data.Struct):
+    """What a row advances by when a packet has been handed over."""
+
+    last: 1  # it is the last one of its WQE
+    payload: 13  # bytes; a whole MTU unless ``last``
+    packets: 24  # PSNs that it takes
+    asks: 1  # it asks for an acknowledgement
+
+
+class RequestRow(wiring.Component):
+    """Holds the working copy of one QP's ``QpTx`` row.
+
+    The row in the table is what the QP is known to have sent; the working copy is ahead of it by
+    the packets of the current turn. ``save`` commits it. A WQE's last packet commits too, while
+    the rows of the next WQE are being read, so a row that is read in these two cycles is taken
+    from the working copy (``newer``).
+
+    Members: ``read`` with ``index``: the row of that QP is read, which is ``qp`` from the next
+    cycle on; ``load``, in that cycle: it becomes the working copy ``row``; ``move``: it goes back
+    to ``origin``. Pulses that change the working copy: ``begin``, its
+    WQE gets an outstanding entry, with ``data`` as a READ; ``numbered``, the entry's ``number`` in
+    the pool; ``advance`` by ``step``; ``skip``, the next WQE follows; ``fail``, later WQEs are
+    flushed. ``save``: ``row`` is written, with ``rewinds`` in a new generation. ``begun``: the WQE
+    at ``row.position`` has its entry, as it was interrupted or is sent again; ``newest``: and no
+    WQE behind it has one, so that ``row.entry`` is its number (valid a cycle after ``row``).
+    ``table``, ``write``: ports of the table ``qp_tx``.
+
+    Latency: 1 cycle for each change; the row of a last packet is written in the cycle after it.
+    Errors: none. Reset: zeros, nothing written.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "table": Out(TableRead(QpNumber, QpTx)),
+                "write": Out(TableWrite(QpNumber, QpTx)),
+                "read": In(1),
+                "index": In(QpNumber),
+                "load": In(1),
+                "move": In(1),
+                "origin": In(Origin),
+                "begin": In(1),
+                "data": In(1),
+                "numbered": In(1),
+                "number": In(16),
+                "advance": In(1),
+                "step": In(Step),
+                "skip": In(1),
+                "fail": In(1),
+                "save": In(1),
+                "rewinds": In(1),
+                "qp": Out(QpNumber),
+                "row": Out(QpTx),
+                "newer": Out(1),
+                "begun": Out(1),
+                "newest": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        row, step = self.row, self.step
+        # A last packet's row is written after the next WQE's has been read, or in that cycle.
+        store, stored_qp = Signal(), Signal(QpNumber)  # it is written in this cycle, for that QP
+        stored = Signal()  # it was in the cycle before
+        m.d.comb += [
+            self.table.index.eq(self.index),
+            self.table.enable.eq(self.read),
+            self.newer.eq((store | stored) & (stored_qp == self.qp)),
+            self.write.enable.eq(self.save | store),
+            self.write.index.eq(Mux(store, stored_qp, self.qp)),
+            self.write.row.eq(row),
+            self.write.row.generation.eq(row.generation + self.rewinds),
+            self.begun.eq(row.position != row.high),
+        ]
+        m.d.sync += [
+            store.eq(self.advance & step.last),
+            stored.eq(store),
+            stored_qp.eq(self.qp),
+            self.newest.eq((row.position + 1)[:16] == row.high),
+        ]
+        with m.If(self.read):
+            m.d.sync += self.qp.eq(self.index)
+        with m.If(self.numbered):
+            m.d.sync += row.entry.eq(self.number)
+        with m.If(self.move):
+            m.d.sync += [
+                row.position.eq(self.origin.position),
+                row.offset.eq(self.origin.offset),
+                row.psn.eq(self.origin.psn),
+            ]
+        with m.If(self.load):
+            m.d.sync += row.eq(Mux(self.newer, row.as_value(), self.table.row.as_value()))
+        with m.If(self.begin):
+            m.d.sync += [row.high.eq(row.high + 1), row.whole.eq(0)]
+        # Late, so it chooses the sum instead of being added.
+        with m.If(self.begin & self.data):
+            m.d.sync += row.reads.eq(row.reads + 1)
+        with m.If(self.advance):
+            m.d.sync += [
+                row.psn.eq(row.psn + step.packets),
+                row.offset[8:].eq(row.offset[8:] + step.payload[8:]),
+                row.unasked.eq(Mux(step.asks, 0, row.unasked + 1)),
+            ]
+        with m.If(self.advance & step.last & self.newest):
+            m.d.sync += row.whole.eq(1)
+        with m.If(self.skip | (self.advance & step.last)):
+            m.d.sync += [row.position.eq(row.position + 1), row.offset.eq(0)]
+        with m.If(self.fail):
+            m.d.sync += row.error.eq(1)
+        return m
