@@ -6,12 +6,12 @@ import pytest
 from amaranth.hdl import Value
 
 from hdl.config import FUNCTION_RDMA, CardFeature, NicConfig
+from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import FetchStatus, RecvFetched
 from hdl.ports.rows import QpState, SourceKind
 from hdl.ports.sources import SOURCES, SourceRules
 from hdl.queues.receive.fetch import RecvFetch
 from hdl.transport.receive.receive import Receive
-from hdl.transport.receive.types import ReceiveFlags
 from tests.queues import wqes
 from tests.queues.test_one_by_one import CONFIG, DEADLINE, Host, answer, offer
 from tests.simulate import simulate
