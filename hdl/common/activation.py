@@ -6,17 +6,22 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.config import ACTIVATION_FLAGS, QP_BITS
-from hdl.ports.activations import SendFlags
-from hdl.ports.jobs import Activation
 
 from .contract import require
 from .ram import Ram
 from .skid import Register
 
-__all__ = ["ActivationList", "activation_layout"]
+__all__ = ["Activation", "ActivationList", "FLAG_DATA", "activation_layout"]
 
 #: The flag that comes with data (lists with ``data_width``): the newest data replaces the older.
-FLAG_DATA = SendFlags.NEXT.value
+FLAG_DATA = 8
+
+
+class Activation(data.Struct):
+    """A QP that needs service, and why. Merged per QP: flags are ORed while it waits."""
+
+    qp: QP_BITS
+    flags: ACTIVATION_FLAGS  # of ``hdl.ports.activations``, or ``ReplyFlags``
 
 
 def activation_layout(data_width: int):

@@ -7,7 +7,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In
 from amaranth.utils import ceil_log2
 
-from hdl.ports.tables import TableRead, TableWrite
+from .tables import TableRead, TableWrite
 
 __all__ = ["BLOCK_ROWS", "WIDE_BITS", "Ram"]
 

@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.tables import TableProgram, TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow
-from hdl.ports.tables import TableProgram, TableRead
 
 from .table import Table
 

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.tables import TableProgram, TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import GroupAddress, GroupRow
-from hdl.ports.tables import TableProgram, TableRead
 
 from .table import Table
 

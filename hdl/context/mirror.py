@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.ports.tables import TableProgram
+from hdl.common.tables import TableProgram
 
 __all__ = ["ProgramMirror"]
 

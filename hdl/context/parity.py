@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.ram import Ram
-from hdl.ports.tables import TableWrite
+from hdl.common.tables import TableWrite
 
 __all__ = ["GROUP", "RowParity"]
 

@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.sums import at_most, unequal, wide_difference, wide_sum
+from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.regions import KEY_USERS, RegionKeyPorts, RegionRequest
 from hdl.ports.rows import MrRow, MrType
-from hdl.ports.tables import TableProgram
 
 __all__ = ["RegionKeys"]
 

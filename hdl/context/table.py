@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.contract import require
 from hdl.common.ram import Ram
-from hdl.ports.tables import TableProgram, TableRead, TableWrite
+from hdl.common.tables import TableProgram, TableRead, TableWrite
 
 from .parity import RowParity
 

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.contract import keeps_offers
 from hdl.common.count import BYTES
+from hdl.common.tables import CsrBus, TableProgram, TableRead
 from hdl.config import QP_BITS, NicConfig
 from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
@@ -17,7 +18,6 @@ from hdl.ports.latency import LatencyPort
 from hdl.ports.numbers import CqNumber
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, kept_bits
-from hdl.ports.tables import CsrBus, TableProgram, TableRead
 from hdl.ports.trace import TracePort
 
 from .counter_bank import CounterBank

@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, Signature
 from amaranth.utils import ceil_log2
 
-from hdl.ports.tables import TableProgram
+from hdl.common.tables import TableProgram
 
 from .describe import BLOCK_BYTES, Access, Block, Register
 

@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.ports.tables import CSR_ADDRESS_BITS, CsrBus
+from hdl.common.tables import CSR_ADDRESS_BITS, CsrBus
 
 from .block import UNMAPPED, BlockBus
 from .describe import BLOCK_BYTES

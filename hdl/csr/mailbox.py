@@ -5,8 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.common.ram import Ram
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
-from hdl.ports.tables import TableRead, TableWrite
 
 from .block import BlockBus, CsrBlock
 from .blocks import MAILBOX_WORDS, mailbox

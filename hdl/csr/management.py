@@ -6,8 +6,8 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, Signature
 
+from hdl.common.tables import CsrBus, TableProgram
 from hdl.config import NicConfig
-from hdl.ports.tables import CsrBus, TableProgram
 
 from .block import CsrBlock
 from .blocks import PAGES, TABLES, core, counters, debug, port

@@ -5,8 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
-from hdl.ports.tables import TableProgram
 
 from .blocks import TABLES, row_layout, table_window
 from .row_register import LANE_BITS, LANES, ROW_WORDS, RowRegister

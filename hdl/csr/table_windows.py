@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
+from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
-from hdl.ports.tables import TableProgram
 
 from .block import INDEX_BITS, UNMAPPED, BlockBus
 from .blocks import TABLES, row_bits, row_layout, table_window

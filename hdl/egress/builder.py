@@ -11,9 +11,9 @@ from hdl.common.checksum import WordSum
 from hdl.common.delay import Delay
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import WIDE_BITS
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import IN_VA, GidRow, TxHeader
-from hdl.ports.tables import TableRead
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,

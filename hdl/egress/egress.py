@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.contract import keeps_offers, require
 from hdl.common.count import BYTES, COUNT, increment
 from hdl.common.skid import Skid
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import Departure, GidRow, TxHeader
 from hdl.ports.packet import packet_beat, packet_stream
-from hdl.ports.tables import TableRead
 
 from .builder import HeaderBuilder
 from .merge import Merge

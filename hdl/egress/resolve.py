@@ -5,9 +5,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.delay import delayed
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
-from hdl.ports.tables import TableRead
 from hdl.wire.constants import ICRC_BYTES, IP_PROTOCOL_UDP, mapped_gid
 from hdl.wire.gateware import build, swap
 from hdl.wire.headers import BTH, IPV4, UDP

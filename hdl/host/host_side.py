@@ -7,13 +7,13 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.arbiter import StreamArbiter
 from hdl.common.contract import keeps_offers
 from hdl.common.skid import Register
+from hdl.common.tables import CsrBus, TableProgram
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.ports.boxes import ENGINES, INTERRUPTING, FunctionStatus, MemoryHost, engine_port
 from hdl.ports.host import HostPort
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import CsrBus, TableProgram
 
 from .fence import Fence
 from .guest_functions import GuestFunctions

@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from hdl.common.tables import CSR_ADDRESS_BITS, CsrBus
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.ports.host import BAR_CONFIG, MmioPort, MmioRequest
-from hdl.ports.tables import CSR_ADDRESS_BITS, CsrBus
 
 from .config_space import ConfigSpace, management_image
 from .local import NOTHING_THERE, FunctionBus

@@ -11,12 +11,12 @@ from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
 from hdl.abi.virtio_rdma import TYPE_FEATURES
 from hdl.common.fifo import StreamFifo
+from hdl.common.tables import TableProgram, TableRead
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.ports.host import WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableProgram, TableRead
 
 from .config_space import ConfigSpace, rdma_image
 from .local import FunctionBus

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import COUNTER_MAGIC, COUNTER_VERSION, COUNTER_WINDOW, QP_COUNTER_WINDOW
+from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.csr.counter_names import (
     COUNTER_INDEX,
@@ -13,7 +14,6 @@ from hdl.csr.counter_names import (
     QP_COUNTER_SLOTS,
     QP_COUNTERS,
 )
-from hdl.ports.tables import TableProgram
 
 from .local import LocalPort, merge
 

@@ -11,9 +11,9 @@ from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
+from hdl.common.tables import TableProgram, TableRead
 from hdl.config import NicConfig
 from hdl.ports.rows import QueueRow, RingRules, kept_bits
-from hdl.ports.tables import TableProgram, TableRead
 
 from .local import LocalPort, lanes, merge
 

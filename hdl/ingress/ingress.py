@@ -14,12 +14,12 @@ from hdl.common.contract import keeps_offers
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
 from hdl.common.ram import WIDE_BITS
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.csr.counter_names import DROP_REASONS
 from hdl.ports.headers import IN_VA, GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
 from hdl.ports.latency import ReceiveSteps
 from hdl.ports.packet import packet_stream
-from hdl.ports.tables import TableRead
 from hdl.ports.trace import Verdict
 
 from .buffer import ReceiveBuffer

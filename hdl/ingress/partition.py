@@ -5,10 +5,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.limits import MAX_PKEYS
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import PkeyRow
 from hdl.ports.numbers import ordinal_of
-from hdl.ports.tables import TableRead
 
 __all__ = ["PartitionMatch"]
 

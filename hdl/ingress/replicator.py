@@ -8,10 +8,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.limits import GROUP_MEMBERS
 from hdl.common.skid import Skid
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import GroupRow
 from hdl.ports.numbers import function_of
-from hdl.ports.tables import TableRead
 
 from .groups import found_groups
 from .rows import KEPT

@@ -8,11 +8,11 @@ from amaranth.utils import ceil_log2
 from hdl.common.contract import require, taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.common.sums import wide_sum
+from hdl.common.tables import TableWrite
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicRequest, AtomicResult
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.numbers import QpNumber
-from hdl.ports.tables import TableWrite
 from hdl.wire.opcodes import ATOMIC_BYTES
 
 from .types import AtomicWord

@@ -9,11 +9,11 @@ from hdl.common.address import folded
 from hdl.common.count import COUNT
 from hdl.common.fifo import StreamFifo
 from hdl.common.sums import wide_sum
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WqeRead
 from hdl.ports.rows import MrRow
-from hdl.ports.tables import TableRead
 
 from .translate import Translate
 from .types import CheckJob, CheckResult, CheckSource, Chunk, TranslateRequest

@@ -8,10 +8,10 @@ from hdl.common.contract import taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
+from hdl.common.tables import TableRead
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import PACKET_GENERATION
 from hdl.ports.numbers import QpNumber
-from hdl.ports.tables import TableRead
 
 from .types import CheckedPacket, PayloadPacket
 

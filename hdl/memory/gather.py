@@ -10,13 +10,13 @@ from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import BLOCK_ROWS
 from hdl.common.skid import Register
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import PACKET_GENERATION, TxChecked, TxJob, TxSource, WqeRead
 from hdl.ports.numbers import QpNumber
 from hdl.ports.packet import packet_stream
-from hdl.ports.tables import TableRead
 
 from .check import Checker, named_bytes, pass_translate, translate_members
 from .fetch import PayloadFetch

@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WcStatus
 from hdl.common.count import COUNT, increment
 from hdl.common.sums import at_most, wide_difference, wide_sum
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.rows import MrRow, MrType
-from hdl.ports.tables import TableRead
 
 from .types import ACCESS_REMOTE_ATOMIC, Region, TranslateRequest, place_bits
 

@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.ports.tables import TableRead
+from hdl.common.tables import TableRead
 
 __all__ = ["Sweep", "tag_row"]
 

@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT
 from hdl.common.sums import wide_sum
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.rows import MrRow
-from hdl.ports.tables import TableRead
 
 from .cache import PageCache
 from .keys import KeyCheck

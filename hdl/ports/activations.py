@@ -2,6 +2,7 @@
 
 from amaranth.lib import enum
 
+from hdl.common.activation import FLAG_DATA
 from hdl.config import ACTIVATION_FLAGS
 
 __all__ = ["FINISH_AND_FLUSH", "ReceiveFlags", "SendFlags"]
@@ -13,7 +14,7 @@ class SendFlags(enum.IntFlag, shape=ACTIVATION_FLAGS):
     DOORBELL = 1
     WAKE = 2  # the completer has finished an operation, or the firmware has changed the QP
     AGAIN = 4  # there may be more to fetch, or its rate limiter has credit again
-    NEXT = 8  # the activation carries the avail index (NOTIFICATION_DATA)
+    NEXT = FLAG_DATA  # the activation carries the avail index (NOTIFICATION_DATA)
 
 
 class ReceiveFlags(enum.IntFlag, shape=ACTIVATION_FLAGS):

@@ -11,6 +11,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.abi.virtio_rdma import TYPE_FEATURES
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import QP_BITS, NicConfig
 
 from .atomics import AtomicRequest, AtomicResult
@@ -48,7 +49,6 @@ from .rows import (
     QueueRow,
     ReadResource,
 )
-from .tables import TableRead, TableWrite
 
 __all__ = [
     "ENGINES",

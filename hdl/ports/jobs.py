@@ -3,7 +3,7 @@
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import Out
 
-from hdl.config import ACTIVATION_FLAGS
+from hdl.common.activation import Activation
 
 from .headers import PACKET_GENERATION, TxHeader
 from .numbers import CqNumber, QpNumber
@@ -361,13 +361,6 @@ class Effects(data.Struct):
     reply: 1
     qp: QpNumber
     flags: ReplyFlags
-
-
-class Activation(data.Struct):
-    """A QP that needs service, and why. Merged per QP: flags are ORed while it waits."""
-
-    qp: QpNumber
-    flags: ACTIVATION_FLAGS  # of ``SendFlags``, ``ReceiveFlags`` or ``ReplyFlags``
 
 
 class Oldest(data.Struct):

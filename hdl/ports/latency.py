@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out, Signature
 
+from hdl.common.tables import TableRead
 from hdl.csr.diagnostics import LATENCY_BUCKETS
 
 from .numbers import QpNumber
-from .tables import TableRead
 
 __all__ = [
     "BUCKET_INDEX",

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.activation import activation_layout
 from hdl.common.contract import keeps_offers
 from hdl.common.count import COUNT
+from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.csr.command import QueueCommands
 from hdl.csr.mailbox import MailboxPort
@@ -15,7 +16,6 @@ from hdl.ports.host import STREAM_DATA
 from hdl.ports.jobs import Activation, Completion, Doorbell
 from hdl.ports.numbers import CqNumber, QpNumber
 from hdl.ports.rows import CqRow
-from hdl.ports.tables import TableProgram
 
 from .completion.engine import CompletionEngine
 from .control.engine import ControlEngine

@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
@@ -22,7 +23,6 @@ from hdl.ports.jobs import (
     WqeRead,
 )
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableRead
 
 from .ring.packed import is_packed, place_of
 from .ring.polls import Polls

@@ -11,6 +11,7 @@ from hdl.common.count import COUNT
 from hdl.common.fifo import StreamFifo
 from hdl.common.quiesce import Quiesce
 from hdl.common.skid import Skid
+from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.csr.command import TransportCommands
 from hdl.csr.counter_names import QP_COUNTER_INDEX
@@ -20,7 +21,6 @@ from hdl.ports.headers import Departure, RxHeader
 from hdl.ports.jobs import Activation, TxChecked
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPorts
-from hdl.ports.tables import TableProgram
 
 from .outstanding.table import OutstandingTable
 from .receive.qp_counters import QpCounters

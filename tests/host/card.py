@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.tables import TableProgram, TableRead
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.csr.management import Management
@@ -13,7 +14,6 @@ from hdl.host.virtio import VirtioFunction
 from hdl.ports.host import MmioPort, WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableProgram, TableRead
 
 SMALL = NicConfig(width=64, qps=4, cqs=2, mrs=2, gids=2, vectors=5, queue_size=256)
 LARGE = NicConfig(width=64, qps=1024, cqs=256, mrs=2, gids=2, vectors=100, queue_size=32768)

@@ -9,12 +9,12 @@ from hdl.abi.virtio_rdma import CQE
 from hdl.common.address import mask
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
+from hdl.common.tables import TableProgram, TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Completion, QueueErrorCause
 from hdl.ports.numbers import CqNumber, completion_queue
 from hdl.ports.rows import CqRow, QueueRow
-from hdl.ports.tables import TableProgram, TableRead
 
 from ..ring.descriptor import ShortDescriptors
 from ..ring.heads import RingHeads

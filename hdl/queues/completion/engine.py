@@ -9,12 +9,12 @@ from hdl.common.contract import require
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Stage
 from hdl.common.streams import connect_stream
+from hdl.common.tables import TableProgram, TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient, write_beat
 from hdl.ports.jobs import Completion, DropQueue, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.numbers import CqNumber, QpNumber, card_number, ordinal_of
 from hdl.ports.rows import CqRow, QueueRow
-from hdl.ports.tables import TableProgram, TableRead
 
 from ..ring.read import ReadShare
 from ..ring.runs import UsedRuns

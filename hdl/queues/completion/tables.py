@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.ram import Ram
+from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.ports.numbers import CqNumber
 from hdl.ports.rows import CqRow
-from hdl.ports.tables import TableProgram
 
 __all__ = ["CompletionTables"]
 

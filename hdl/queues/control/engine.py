@@ -8,6 +8,7 @@ from hdl.abi.virtio_rdma import CONTROL_QUEUE, EVENT
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Register, Stage
 from hdl.common.streams import connect_stream
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.csr.mailbox import ROW_BITS, QueuePost
 from hdl.ports.host import STREAM_CONTROL, ReadClient, ReadRequest, WriteClient, write_beat
@@ -21,7 +22,6 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.numbers import card_number, function_of, number_in, of_function, ordinal_in
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableRead, TableWrite
 
 from ..ring.avail import AvailRing
 from ..ring.packed import is_packed, used_base

@@ -8,9 +8,9 @@ from amaranth.utils import ceil_log2
 from hdl.common.address import add_high, add_low
 from hdl.common.count import add_up
 from hdl.common.ram import Ram
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import WriteClient
-from hdl.ports.tables import TableRead
 
 from ..ring.types import Segment
 

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
@@ -16,7 +17,6 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.numbers import QpNumber
 from hdl.ports.sources import has_wqes
-from hdl.ports.tables import TableRead
 
 from ..ring.index import AvailIndex, named_index
 from ..ring.packed import is_packed

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
@@ -20,7 +21,6 @@ from hdl.ports.jobs import (
     WqeRead,
 )
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableRead
 
 from ..ring.read import ReadShare
 from .answers import RecvAnswers

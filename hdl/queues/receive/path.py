@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.ram import Ram
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus, QueueErrorCause, RecvWqe, WqeRead
-from hdl.ports.tables import TableRead
 
 from ..ring.packed import is_packed, place_of
 from ..ring.read import ReadShare

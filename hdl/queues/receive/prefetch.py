@@ -7,12 +7,12 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.activation import activation_layout
 from hdl.common.address import mask
 from hdl.common.skid import Register
+from hdl.common.tables import TableWrite
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, Activation
 from hdl.ports.numbers import QpNumber, function_of, ordinal_in
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableWrite
 
 from ..ring.types import FastPathJob
 from .ahead import DOORBELL, POLLED, AheadSources

@@ -5,10 +5,10 @@ from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.epoch import Epoch
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, DropQueue
 from hdl.ports.numbers import QpNumber
-from hdl.ports.tables import TableRead
 
 from .lines import sinks_of
 from .sources import SourceAccess, SourceRow, place_of

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.sums import unequal
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     WQE_LINE_BITS,
@@ -18,7 +19,6 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.numbers import send_queue
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableRead
 
 from ..ring.types import FastPathJob
 from .lines import SinkLines, is_sink, sink_line, sinks_of

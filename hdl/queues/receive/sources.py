@@ -5,11 +5,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.ram import Ram
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
 from hdl.ports.numbers import QpNumber, number_in, ordinal_in, receive_queue
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableRead, TableWrite
 
 from .shares import SourceShare
 

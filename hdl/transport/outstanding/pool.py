@@ -7,9 +7,9 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.contract import require
 from hdl.common.ram import Ram
+from hdl.common.tables import TableWrite
 from hdl.config import NicConfig
 from hdl.ports.rows import Outstanding
-from hdl.ports.tables import TableWrite
 
 __all__ = ["OutstandingPool", "link_row"]
 

@@ -8,13 +8,13 @@ from hdl.abi.enums import WcStatus
 from hdl.common.contract import require
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpRx, RxMessage
-from hdl.ports.tables import TableRead, TableWrite
 
 from .ack_coalescer import AckCoalescer
 from .failed_qps import FailedQp, FailedQps

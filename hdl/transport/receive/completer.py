@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect
 from hdl.abi.enums import WcStatus
 from hdl.common.contract import require
 from hdl.common.sums import is_sum, unequal
+from hdl.common.tables import TableWrite
 from hdl.config import NicConfig
 from hdl.ports.activations import FINISH_AND_FLUSH
 from hdl.ports.jobs import (
@@ -21,7 +22,6 @@ from hdl.ports.jobs import (
 from hdl.ports.numbers import QpNumber, send_queue
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpAck
-from hdl.ports.tables import TableWrite
 
 from ..outstanding.types import Look, Pop
 from ..recovery.go_back_n import GO_BACK_N

@@ -4,10 +4,10 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.tables import TableWrite
 from hdl.ports.jobs import ScatterJob, ScatterKind
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpRx
-from hdl.ports.tables import TableWrite
 
 from .types import Events, Part, Pending
 

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.count import COUNT, increment
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import ACTIVATION_FLAGS, NicConfig
 from hdl.ports.activations import FINISH_AND_FLUSH, ReceiveFlags
 from hdl.ports.headers import RxHeader
@@ -12,7 +13,6 @@ from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.numbers import QpNumber, card_number, ordinal_of
 from hdl.ports.operations import decode_packet, unanswered
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, QpState
-from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
 
 from ..recovery.qp_timers import TimerKind, TimerRow

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.contract import require
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Register
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicRequest
 from hdl.ports.headers import RxHeader
@@ -26,7 +27,6 @@ from hdl.ports.jobs import (
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource
-from hdl.ports.tables import TableRead, TableWrite
 
 from ..outstanding.types import Look, Pop
 from ..recovery.go_back_n import GO_BACK_N

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.atomics import AtomicRequest
@@ -19,7 +20,6 @@ from hdl.ports.jobs import (
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
 from hdl.ports.sources import flushes
-from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
 
 from .responder_check import request_facts, request_length

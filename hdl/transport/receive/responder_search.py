@@ -7,8 +7,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.sums import at_most, wide_difference, wide_sum
+from hdl.common.tables import TableRead
 from hdl.ports.rows import ReadResource
-from hdl.ports.tables import TableRead
 
 from ..recovery.segment import MTU_CODES
 

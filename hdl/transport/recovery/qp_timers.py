@@ -9,11 +9,11 @@ from hdl.common.contract import require
 from hdl.common.count import increment
 from hdl.common.epoch import EPOCH
 from hdl.common.ram import Ram
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Activation
 from hdl.ports.numbers import QpNumber
-from hdl.ports.tables import TableRead
 
 __all__ = ["QpTimers", "TimerKind", "TimerRow", "TimerSet", "duration_ticks"]
 

@@ -8,12 +8,12 @@ from hdl.common.activation import ActivationList
 from hdl.common.contract import require
 from hdl.common.count import COUNT
 from hdl.common.ram import Ram
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicResult
 from hdl.ports.jobs import Activation, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpCfg, QpReply, QpRx, ReadResource
-from hdl.ports.tables import TableRead, TableWrite
 
 from .checks import ReplyChecks
 from .packets import ReplyPackets

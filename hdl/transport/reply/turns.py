@@ -5,11 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.count import COUNT, increment
+from hdl.common.tables import TableRead, TableWrite
 from hdl.ports.atomics import AtomicResult
 from hdl.ports.jobs import Activation, ReplyFlags
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
-from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.constants import (
     NAK_REMOTE_ACCESS,
     NAK_REMOTE_OPERATION,

@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.contract import require
 from hdl.common.fifo import StreamFifo
+from hdl.common.tables import TableRead, TableWrite
 from hdl.ports.headers import PACKET_GENERATION, Departure
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpSent
-from hdl.ports.tables import TableRead, TableWrite
 
 from ..recovery.qp_timers import TimerKind, TimerSet
 

@@ -5,10 +5,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from hdl.common.ram import BLOCK_ROWS, Ram
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.jobs import PACKET_GENERATION
 from hdl.ports.numbers import QpNumber
-from hdl.ports.tables import TableRead
 
 __all__ = ["RequestGenerations"]
 

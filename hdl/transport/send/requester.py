@@ -5,13 +5,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.jobs import PACKET_GENERATION, Destination, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import unanswered
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
-from hdl.ports.tables import TableRead, TableWrite
 
 from ..outstanding.types import Append, Fail, Finish
 from ..recovery.go_back_n import GO_BACK_N

@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.tables import TableRead, TableWrite
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpTx
-from hdl.ports.tables import TableRead, TableWrite
 
 from ..recovery.policy import Origin
 

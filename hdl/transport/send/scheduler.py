@@ -9,12 +9,12 @@ from hdl.common.contract import require
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
 from hdl.common.sums import unequal
+from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.activations import SendFlags
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import GENERATION, QpAck, QpCfg, QpFetch, QpState, QpTx
-from hdl.ports.tables import TableRead, TableWrite
 
 from .eligibility import eligible, queue_holds
 from .fetch_answer import FetchAnswer
