@@ -21,6 +21,9 @@ ROWS = {
 def left_out(config):
     """Table -> the bits of its rows that a card does not keep."""
     wide = {name: (1 << Shape.cast(row).width) - 1 for name, row in ROWS.items()}
+    # The rules of a ring are its function's: no queue's row keeps them.
+    rules = data.Layout.cast(QueueRow)["rules"]
+    wide["queues"] &= ~(((1 << rules.width) - 1) << rules.offset)
     return {name: ~kept & wide[name] for name, kept in kept_bits(config).items()}
 
 

@@ -108,18 +108,16 @@ class RecvPrefetch(wiring.Component):
         m.submodules.ahead = ahead = AheadSources(config=self._config)
         m.submodules.grants = grants = LineGrants(config=self._config)
         connect(m, flipped(self.doorbell), ahead.doorbell)
-        # Who puts a source on the list takes its word a cycle later: it is late.
+        # Who answers takes the list's word a cycle later: it is late.
         m.submodules.answered = answered = Register(shape=QpNumber)
-        m.submodules.listed = listed = Register(shape=QpNumber)
         connect(m, flipped(self.more), answered.i)
         connect(m, answered.o, ahead.answered)
-        connect(m, listed.o, ahead.more)
         connect(m, ahead.read_client, flipped(self.read_client))
         turn = Signal(_Turn)
         source, item = turn.source, turn.item
         m.d.comb += [
             ahead.o.ready.eq(~item.valid & ~grants.first.valid),
-            listed.i.payload.eq(turn.pair),
+            ahead.more.payload.eq(turn.pair),
             grants.share.eq(source.share),
             grants.count.eq(source.count),
             grants.given.eq(source.given),
@@ -150,19 +148,14 @@ class RecvPrefetch(wiring.Component):
             self._begin(m, turn)
             self._fetch(m, turn, known, ahead, grants)
             self._demand(m, turn)
-            self._merge(m, turn)
+            self._merge(m, turn, ahead)
             # LIST: puts the source on the list again, as there may be more to ask for.
             with m.State("LIST"):
-                m.d.comb += listed.i.valid.eq(1)
-                with m.If(listed.i.ready):
+                with m.If(ahead.more.ready):
+                    m.d.sync += ahead.more.valid.eq(0)
                     m.next = "IDLE"
         m.d.comb += self.quiet.eq(
-            fsm.ongoing("IDLE")
-            & ~answered.o.valid
-            & ~listed.o.valid
-            & ~item.valid
-            & ahead.none
-            & ~ahead.polling
+            fsm.ongoing("IDLE") & ~answered.o.valid & ~item.valid & ahead.none & ~ahead.polling
         )
         return m
 
@@ -307,7 +300,7 @@ class RecvPrefetch(wiring.Component):
             with m.If(first.ready):
                 m.d.sync += [source.waits.eq(0), turn.dirty.eq(1)]
 
-    def _merge(self, m: Module, turn) -> None:
+    def _merge(self, m: Module, turn, ahead) -> None:
         """What the turn has brought about goes into the row, which who answers may have changed."""
         access, source = self.access, turn.source
         # END: takes the row for itself if there is something to change in it.
@@ -355,6 +348,7 @@ class RecvPrefetch(wiring.Component):
             with m.If(access.ready):
                 m.next = "IDLE"
                 with m.If(turn.more):
+                    m.d.sync += ahead.more.valid.eq(1)
                     m.next = "LIST"
 
     def _demand(self, m: Module, turn) -> None:
