@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,11 @@ from sim.rtl import env
 from sim.tools import console, outputs
 
 __all__ = ["compile_rdl", "described", "registers", "write_header", "write_html", "write_rdl"]
+
+#: The exporter's pages load MathJax from a network and call it for each register. No description
+#: here has a formula, so an empty one stands in.
+_MATHJAX = re.compile(r"<script async[^>]*MathJax\.js.*?</script>.*?</script>", re.DOTALL)
+_NO_MATHJAX = "<script>var MathJax = {Hub: {Queue: function () {}}};</script>"
 
 
 def described(width: int = 512) -> NicConfig:
@@ -50,6 +56,8 @@ def write_html(root: Any, folder: Path, home: str | None = None) -> None:
 
     more = {"home_url": home} if home else {}
     HTMLExporter().export(root, str(folder), title="Registers", footer="Rocinante", **more)
+    index = folder / "index.html"
+    index.write_text(_MATHJAX.sub(_NO_MATHJAX, index.read_text()))
 
 
 @click.command()

@@ -2,12 +2,17 @@
 
 The hooks add what lies outside of docs/: README.md becomes the first page, CHANGELOG.md a page, and
 PeakRDL's pages of the registers become files of the site, so that links to all of them are checked.
+Mermaid, which draws the diagrams, becomes a file of the site too: the theme would load it from a
+network.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
 import re
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +23,7 @@ from sim.make.registers import compile_rdl, described, write_html, write_rdl
 from sim.rtl import env
 from sim.tools import console, outputs
 
-__all__ = ["build", "docs", "on_files", "on_page_markdown"]
+__all__ = ["MERMAID", "build", "docs", "mermaid", "on_files", "on_page_markdown"]
 
 CONFIG = env.REPO / "mkdocs.yml"
 #: Files outside of docs/ that become pages, with the names that the site gives them.
@@ -26,8 +31,28 @@ PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 #: Other files that pages link to; the site gets a copy.
 COPIED = ("LICENSE",)
 REGISTERS = "registers"
+#: The script that draws the diagrams, where mkdocs.yml names it.
+MERMAID = "assets/javascripts/mermaid.js"
+#: The package of it as npm has it; docs/toolchain.md says how to take another version.
+_PACKAGE = Path(__file__).with_name("mermaid.tgz")
+_PACKAGE_NAME = "@mermaid-js/tiny 11.16.0"
+#: The package's hash, as npm writes it.
+_INTEGRITY = "sha512-" + (
+    "57cNG6Rip/Fz32YEHcoUV2XDyGyEWjnpQdU4F0PjOxGXfH8Qp5NdNwA1O6wx1FOlREPYp/Z61TNwu+dLsy54WQ=="
+)
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)")
+
+
+def mermaid(package: Path = _PACKAGE) -> bytes:
+    """The script out of npm's package. Raises ValueError when it is not the pinned package."""
+    digest = hashlib.sha512(package.read_bytes()).digest()
+    if f"sha512-{base64.b64encode(digest).decode()}" != _INTEGRITY:
+        raise ValueError(f"{package.name} is not {_PACKAGE_NAME}: its hash differs")
+    with tarfile.open(package) as archive:
+        script = archive.extractfile("package/dist/mermaid.tiny.js")
+        assert script is not None
+        return script.read()
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -39,6 +64,7 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, page, content=text))
     for name in COPIED:
         files.append(File.generated(config, name, content=(env.REPO / name).read_text()))
+    files.append(File.generated(config, MERMAID, content=mermaid()))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_rdl(folder / "map.rdl", described())
