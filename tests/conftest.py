@@ -20,6 +20,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # With several processes pytest itself would say that no tests ran, and not why.
+    for argument in config.args:
+        path = config.invocation_params.dir / argument.partition("::")[0]
+        if not path.exists():
+            raise pytest.UsageError(f"There is no {argument.partition('::')[0]}")
     seeded = config.getoption("--hypothesis-seed", None) is not None
     settings.load_profile("seeded" if seeded else "steady")
     quicken()

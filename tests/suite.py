@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import click
+import pytest
 
 from hdl.bounds import WORD, within
 from sim.rtl import env
@@ -24,7 +25,7 @@ __all__ = ["test"]
 def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) -> None:
     """Run the test suite, or the part that further arguments (pytest's own) choose.
 
-    Paths are relative to the repository: ./rocinante test tests/egress -k lengths
+    Paths are relative to the repository: ./rocinante test tests/ingress -k groups
     """
     with console.stops():
         env.require_compiler()
@@ -34,7 +35,10 @@ def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) 
     command = [sys.executable, "-m", "pytest", *_workers(arguments), *(["--slow"] * slow)]
     if seed is not None:
         command += [f"--hypothesis-seed={environment['COCOTB_RANDOM_SEED']}"]
-    sys.exit(subprocess.call([*command, *arguments], cwd=env.REPO, env=environment))
+    status = subprocess.call([*command, *arguments], cwd=env.REPO, env=environment)
+    if status == pytest.ExitCode.NO_TESTS_COLLECTED:
+        console.err.print("Error: no test is chosen by these arguments", style="red")
+    sys.exit(status)
 
 
 def _workers(arguments: tuple[str, ...]) -> list[str]:

@@ -212,6 +212,22 @@ def test_arguments_reach_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "-n" not in seen["command"]
 
 
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_path_that_does_not_exist_is_named(processes: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", processes, "tests/nope/test_a.py::test_b"],
+        cwd=env.REPO, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stderr.strip() == "ERROR: There is no tests/nope/test_a.py"
+
+
+def test_arguments_that_choose_nothing_end_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite.subprocess, "call", lambda *_more, **_options: 5)
+    status, text = call("test", "-k", "nothing")
+    assert status == 5 and text == "Error: no test is chosen by these arguments\n"
+
+
 def test_bootstrap_is_quick_and_passes_arguments(tmp_path: Path) -> None:
     """Only where the bootstrap made this environment: elsewhere it would set one up."""
     if not (env.REPO / ".venv" / "set-up").exists():
