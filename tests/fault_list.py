@@ -89,7 +89,7 @@ FUNCTIONS = ("tests/nic/test_functions.py::test_two_functions",)
 REPLICATOR = ("tests/ingress/test_replicator.py",)
 MATCH = ("tests/ingress/test_match.py",)
 BUFFER = ("tests/ingress/test_buffer.py",)
-EGRESS = ("tests/egress/test_egress.py::test_egress[64]",)
+EGRESS = ("tests/egress/test_egress.py::test_egress[64-256]",)
 KEYS = ("tests/memory/test_translate.py",)
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
 SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
@@ -154,7 +154,7 @@ PTILE_DMA = ("tests/pcie/test_pcie.py::test_adapter[ptile]",)
 FIRMWARE = "it is in the firmware, which has no signals"
 
 #: One WRITE each way between the whole NIC and Linux, nothing changed on the way.
-INTEROP = "tests/interop/test_interop.py::test_what_a_faulty_card_sends_is_noticed[None]"
+INTEROP = "tests/interop/test_interop.py::test_what_a_faulty_card_sends_is_noticed"
 
 FAULTS = (
     # What comes off the wire.

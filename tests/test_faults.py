@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,8 +52,19 @@ def test_fits_the_source(fault) -> None:
         beside = (path.read_text() for path in (REPO / fault.place).parent.glob("*.py"))
         assert re.search(rf"\b{name}\b", part) or any(f'name="{name}"' in text for text in beside)
     assert (fault.force is None) == bool(fault.because)
-    for test in (*fault.tests, INTEROP):
-        assert (REPO / test.partition("::")[0]).exists()
+
+
+def test_named_tests_are_there() -> None:
+    """pytest finds each test that a fault names: a file, a test or one of its cases."""
+    named = {test for fault in (*FAULTS, CHEAP) for test in fault.tests} | {INTEROP}
+    files = sorted({test.partition("::")[0] for test in named})
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *files],
+        cwd=REPO, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    cases = {line for line in done.stdout.splitlines() if "::" in line}
+    found = cases | {one.partition("[")[0] for one in cases} | set(files)
+    assert not named - found
 
 
 def test_text_that_is_not_there_is_named() -> None:
