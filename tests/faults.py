@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from rich.text import Text
 from sim.interop.guest import require_qemu
 from sim.rtl import env
 from sim.tools import console
+from sim.tools.checkout import copy_work_tree
 from tests import mutants as mutation
 from tests.fault_list import FAULTS, INTEROP, Fault, campaign_faults
 from tests.mutants import ROOMS, TARGET, print_report, share
@@ -39,7 +39,6 @@ __all__ = ["FAULTS", "FaultError", "Outcome", "Workshop", "check", "faults", "li
 #: Seconds after which a run of tests is ended; every simulation has a deadline of its own.
 TIME_LIMIT = 900
 
-_SKIPPED = {".git", ".venv", ".build", "__pycache__"}
 #: What pytest writes about a test that found something wrong, and not merely something broken.
 _FOUND = ("AssertionError", "assert ", "Failed: ")
 
@@ -76,10 +75,7 @@ class Workshop:
         self.folder = folder
         self._build = env.build_root() / "faults"
         self._sound: set[str] = set()
-        for path in _project_files():
-            target = folder / path.relative_to(env.REPO)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, target)
+        copy_work_tree(folder)
         self._build.mkdir(parents=True, exist_ok=True)
         for shared in ("models", "runtime", "guest"):
             (env.build_root() / shared).mkdir(exist_ok=True)
@@ -353,17 +349,6 @@ def _inside(text: str) -> list[str]:
         return []
     report = text[begin.end() :].partition("The end of ")[0]
     return re.findall(rf"^{begin[1]}  (\S+): ", report, re.MULTILINE)
-
-
-def _project_files() -> list[Path]:
-    """Return all files of the project in their present state."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
-    done = subprocess.run(command, cwd=env.REPO, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        paths = [env.REPO / name for name in done.stdout.split("\0") if name]
-    else:
-        paths = [path for path in env.REPO.rglob("*") if not _SKIPPED & set(path.parts)]
-    return [path for path in paths if path.is_file()]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import pytest
 from hdl.bounds import WORD, within
 from sim.rtl import env
 from sim.tools import console
+from sim.tools.checkout import copy_work_tree
 
 __all__ = ["test"]
 
@@ -35,7 +37,12 @@ def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) 
     command = [sys.executable, "-m", "pytest", *_workers(arguments), *(["--slow"] * slow)]
     if seed is not None:
         command += [f"--hypothesis-seed={environment['COCOTB_RANDOM_SEED']}"]
-    status = subprocess.call([*command, *arguments], cwd=env.REPO, env=environment)
+    folder = env.REPO
+    if not env.CHECKOUT:
+        folder = env.build_root() / "checkout"
+        shutil.rmtree(folder, ignore_errors=True)
+        copy_work_tree(folder)
+    status = subprocess.call([*command, *arguments], cwd=folder, env=environment)
     if status == pytest.ExitCode.NO_TESTS_COLLECTED:
         console.err.print("Error: no test is chosen by these arguments", style="red")
     sys.exit(status)

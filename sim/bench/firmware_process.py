@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from cocotb.triggers import Timer
 from firmware.daemon.bars import ANSWER, REQUEST, SOCKET_PREFIX, WRITE
 from sim.bench.system import Node
 from sim.guest.driver.management import Management
-from sim.rtl.env import REPO
 
 __all__ = ["BarServer", "ProcessNode"]
 
@@ -148,7 +148,8 @@ class ProcessNode(Node):
 
     def launch(self) -> None:
         """Start the process; returns when it has opened the BAR."""
-        command = [str(REPO / "rocinante"), "firmware", "--bar", f"{SOCKET_PREFIX}{self._socket}"]
+        command = [sys.executable, "-P", "-m", "sim.tools.cli", "firmware"]
+        command += ["--bar", f"{SOCKET_PREFIX}{self._socket}"]
         command += ["--mac", self.mac.hex(":"), "--lossless", "--period", PERIOD_S, *self.options]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL)

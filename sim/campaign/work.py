@@ -33,7 +33,10 @@ KEPT = 20_000
 def code() -> str:
     """Return a hash of the Python files that a worker runs: they must be those of the client."""
     paths = (
-        path for part in ("hdl", "firmware", "sim") for path in (env.REPO / part).rglob("*.py")
+        path
+        for part in ("hdl", "firmware", "sim")
+        for path in (env.REPO / part).rglob("*.py")
+        if env.CHECKOUT or env.FILES not in path.parents
     )
     named = sorted((path.relative_to(env.REPO).as_posix(), path.read_bytes()) for path in paths)
     return digest(*(part for pair in named for part in pair))

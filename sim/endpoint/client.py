@@ -15,6 +15,7 @@ import math
 import os
 import queue
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -23,7 +24,9 @@ from typing import IO, Any
 
 __all__ = ["EndpointClient", "EndpointError", "EndpointGone", "OtherFunction"]
 
-PROGRAM = Path(__file__).resolve().parents[2] / "rocinante"
+_SCRIPT = Path(__file__).resolve().parents[2] / "rocinante"
+#: The command line: a checkout's, or that of the installation that runs this.
+PROGRAM = (_SCRIPT,) if _SCRIPT.is_file() else (sys.executable, "-P", "-m", "sim.tools.cli")
 
 
 class EndpointError(OSError):
@@ -38,7 +41,7 @@ class EndpointClient:
     """One endpoint. ``arguments`` are those of ``rocinante endpoint``.
 
     command: another one with the same protocol, as bridge. program: how to start the command line,
-    by default this checkout's. timeout: s that a reply may take, beside what a poll itself may
+    by default that of this file. timeout: s that a reply may take, beside what a poll itself may
     wait; the first one includes a build when there is none yet.
     """
 
@@ -46,7 +49,7 @@ class EndpointClient:
         self,
         *arguments: str,
         command: str = "endpoint",
-        program: Sequence[str | os.PathLike[str]] = (PROGRAM,),
+        program: Sequence[str | os.PathLike[str]] = PROGRAM,
         timeout: float = 600,
     ):
         self._timeout = timeout

@@ -73,8 +73,8 @@ def _fill(root: Path, version: str) -> None:
         _copy(_PARTS / program, root / "usr" / "bin" / program, mode=0o755)
     _copy(_PARTS / _UNIT, root / "usr" / "lib" / "systemd" / "system" / _UNIT)
     documents = root / "usr" / "share" / "doc" / NAME
-    _copy(env.REPO / "LICENSE", documents / "copyright")
-    _copy(env.REPO / "docs" / "firmware_service.md", documents / "firmware_service.md")
+    _copy(env.FILES / "LICENSE", documents / "copyright")
+    _copy(env.FILES / "docs" / "firmware_service.md", documents / "firmware_service.md")
     control = root / "DEBIAN" / "control"
     control.parent.mkdir()
     control.write_text(_control(version))

@@ -25,7 +25,7 @@ from sim.tools import console, outputs
 
 __all__ = ["MERMAID", "build", "docs", "mermaid", "on_files", "on_page_markdown"]
 
-CONFIG = env.REPO / "mkdocs.yml"
+CONFIG = env.FILES / "mkdocs.yml"
 #: Files outside of docs/ that become pages, with the names that the site gives them.
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 #: Other files that pages link to; the site gets a copy.
@@ -60,10 +60,10 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     for source, page in PAGES.items():
-        text = (env.REPO / source).read_text()
+        text = (env.FILES / source).read_text()
         files.append(File.generated(config, page, content=text))
     for name in COPIED:
-        files.append(File.generated(config, name, content=(env.REPO / name).read_text()))
+        files.append(File.generated(config, name, content=(env.FILES / name).read_text()))
     files.append(File.generated(config, MERMAID, content=mermaid()))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -79,7 +79,7 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_more: Any) -> str:
     """Hook of mkdocs: links between docs/ and the repository's root become links of the site."""
     sources = {page: source for source, page in PAGES.items()}
-    folder = env.REPO if page.file.src_uri in sources else env.REPO / "docs"
+    folder = env.FILES if page.file.src_uri in sources else env.FILES / "docs"
 
     def place(link: re.Match[str]) -> str:
         target = link[2]
@@ -87,10 +87,10 @@ def on_page_markdown(markdown: str, page: Any, **_more: Any) -> str:
             return link[0]
         path = (folder / target).resolve()
         for name in (*PAGES, *COPIED):
-            if path == env.REPO / name:
+            if path == env.FILES / name:
                 return link[1] + PAGES.get(name, name)
-        if path.is_relative_to(env.REPO / "docs"):
-            return link[1] + path.relative_to(env.REPO / "docs").as_posix()
+        if path.is_relative_to(env.FILES / "docs"):
+            return link[1] + path.relative_to(env.FILES / "docs").as_posix()
         return link[0]  # mkdocs finds it, or warns
 
     return _LINK.sub(place, markdown)
@@ -104,7 +104,8 @@ def build(folder: Path, settings: Path = CONFIG) -> None:
     from mkdocs.commands.build import build as build_site
     from mkdocs.config import load_config
 
-    config = load_config(str(settings), site_dir=str(folder))
+    # An installation has this file elsewhere than the settings say.
+    config = load_config(str(settings), site_dir=str(folder), hooks=[__file__])
     config.plugins.on_startup(command="build", dirty=False)
     try:
         build_site(config)

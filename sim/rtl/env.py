@@ -18,7 +18,14 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+#: The folder of the packages hdl, sim, firmware and boards: a checkout, or where pip put them.
 REPO = Path(__file__).resolve().parents[2]
+
+_SHIPPED = REPO / "sim" / "shipped"
+#: Whether that is a checkout, and not an installation.
+CHECKOUT = not _SHIPPED.is_dir()
+#: The folder of what lies beside the packages: docs, tests and the files of the root.
+FILES = REPO if CHECKOUT else _SHIPPED
 
 # What Debian and Ubuntu call the package that holds a command or a header.
 _APT = {
@@ -41,8 +48,16 @@ class BuildError(RuntimeError):
 
 
 def build_root() -> Path:
-    """Return the folder of everything that is built; ``ROCINANTE_BUILD_DIR`` overrides it."""
-    return Path(os.environ.get("ROCINANTE_BUILD_DIR") or REPO / ".build").absolute()
+    """Return the folder of everything that is built; ``ROCINANTE_BUILD_DIR`` overrides it.
+
+    A checkout has its own; installations share one in the user's folder of caches.
+    """
+    if named := os.environ.get("ROCINANTE_BUILD_DIR"):
+        return Path(named).absolute()
+    if CHECKOUT:
+        return REPO / ".build"
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches, "rocinante").absolute()
 
 
 def is_plain(path: Path | str) -> bool:

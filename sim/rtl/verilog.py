@@ -281,10 +281,12 @@ def _worker(job: Path, answer: Path) -> None:
     origins = (getattr(sys.modules[module], "__file__", None) for module in {*sys.modules} - own)
     paths = (Path(origin).resolve() for origin in origins if origin)
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib")]
+    ours = [REPO / name for name in ("boards", "hdl", "sim")]  # they may be installed too
     imported = [
         path.relative_to(REPO).as_posix() if path.is_relative_to(REPO) else str(path)
         for path in paths
-        if not any(path.is_relative_to(folder) for folder in installed)
+        if any(path.is_relative_to(folder) for folder in ours)
+        or not any(path.is_relative_to(folder) for folder in installed)
     ]
     answer.write_text(json.dumps([text, imported]))
 

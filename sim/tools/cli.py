@@ -20,7 +20,7 @@ from sim.tools import console, outputs
 
 __all__ = ["FOLDERS", "Later", "main", "rocinante"]
 
-#: Folders with commands. An installation has no tests.
+#: Folders with commands.
 FOLDERS = (
     "sim.tools",
     "sim.make",
@@ -84,6 +84,8 @@ def _add(folder: str) -> None:
         rocinante.add_command(Later(name, module, text))
 
 
+if not env.CHECKOUT:
+    sys.path.insert(0, str(env.FILES))  # the tests, which prove and faults belong to
 for _folder in FOLDERS:
     _add(_folder)
 

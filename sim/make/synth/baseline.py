@@ -14,9 +14,9 @@ from typing import Any
 from hdl.config import NicConfig
 from sim.make.synth.parts import SIZES, WHOLE, Part, configuration
 from sim.make.synth.report import Report, identity
-from sim.rtl.env import REPO
+from sim.rtl.env import FILES
 
-FILE = REPO / "tests" / "data" / "synth.json"
+FILE = FILES / "tests" / "data" / "synth.json"
 
 #: A figure may grow by this much before a change has to update it on purpose.
 TOLERANCE = 0.05

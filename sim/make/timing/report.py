@@ -15,11 +15,11 @@ from sim.make.synth.report import mapped, netlist_of
 from sim.make.timing.cards import CARDS, Card
 from sim.make.timing.estimate import estimate
 from sim.rtl import env
-from sim.rtl.env import REPO, BuildError
+from sim.rtl.env import FILES, BuildError
 from sim.tools import console
 
-FILE = REPO / "tests" / "data" / "timing.json"
-PAGE = REPO / "docs" / "timing.md"
+FILE = FILES / "tests" / "data" / "timing.json"
+PAGE = FILES / "docs" / "timing.md"
 
 #: The page's generated part stands between these lines.
 BEGIN = "<!-- From tests/data/timing.json by ./rocinante timing BOARD --update -->"

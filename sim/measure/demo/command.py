@@ -23,7 +23,7 @@ LONGEST = 1 << 20
 #: Seconds after which a simulation is stopped. A card with the trace takes long, as it never sleeps
 #: (docs/simulation.md).
 TIMEOUT_S = 3600
-CAPTURES = env.REPO / "tests" / "data" / "golden"
+CAPTURES = env.FILES / "tests" / "data" / "golden"
 
 
 @click.command()

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sim.rtl.env import REPO
+from sim.rtl.env import FILES
 
 __all__ = ["FILE", "PAGE", "Recorded", "figures", "load", "page", "save", "verdict"]
 
-FILE = REPO / "tests/data/perf.json"
-PAGE = REPO / "docs/perf.md"
+FILE = FILES / "tests/data/perf.json"
+PAGE = FILES / "docs/perf.md"
 #: What a figure may lose, as a share of what was recorded.
 TOLERANCE = 0.01
 #: Between these lines the page is written by ``page``.
