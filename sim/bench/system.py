@@ -231,8 +231,8 @@ async def join(nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions) ->
 class System:
     """Two connected cards (or one whose wire Python holds), every driver up.
 
-    >>> system = await System.start(dut, config)            # doctest: +SKIP
-    >>> a, b = system.nodes                                 # doctest: +SKIP
+    system = await System.start(dut, config)
+    a, b = system.nodes
     """
 
     def __init__(self, testbench: Testbench):

@@ -1,8 +1,8 @@
 """A program's side of the endpoint's protocol: starts one as a child process and asks it.
 
->>> with EndpointClient("--wire", "unix:/tmp/wire", "--listen") as nic:      # doctest: +SKIP
-...     mr = nic.call("reg_mr", length=4096, access=["LOCAL_WRITE"])
-...     qp = nic.call("create_qp", type="RC", max_send_wr=16, max_recv_wr=16)
+    with EndpointClient("--wire", "unix:/tmp/wire", "--listen") as nic:
+        mr = nic.call("reg_mr", length=4096, access=["LOCAL_WRITE"])
+        qp = nic.call("create_qp", type="RC", max_send_wr=16, max_recv_wr=16)
 
 Standard library only, so that it can be copied.
 """

@@ -29,7 +29,14 @@ CONFIG = env.FILES / "mkdocs.yml"
 #: Files outside of docs/ that become pages, with the names that the site gives them.
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 #: Other files that pages link to; the site gets a copy.
-COPIED = ("LICENSE",)
+COPIED = (
+    "LICENSE",
+    *sorted(
+        path.relative_to(env.FILES).as_posix()
+        for path in (env.FILES / "examples").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ),
+)
 REGISTERS = "registers"
 #: The script that draws the diagrams, where mkdocs.yml names it.
 MERMAID = "assets/javascripts/mermaid.js"

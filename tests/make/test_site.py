@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim.make import site
+from sim.rtl import env
 from tests.browser import document, served
 
 #: Material draws each diagram in a closed part of the page; this copies it to where we can look.
@@ -104,6 +105,16 @@ def test_registers_are_shown(built: Path, tmp_path: Path) -> None:
     page.unlink()
     assert re.search(r"<title>(.*?)</title>", shown)[1].endswith("Registers")
     assert "Absolute Address" in shown
+
+
+def test_the_interfaces_have_their_text(built: Path) -> None:
+    """Each name of docs/api.md has become the text of its docstring."""
+    source = (env.REPO / "docs" / "api.md").read_text()
+    page = (built / "api.html").read_text()
+    names = re.findall(r"^::: ([\w.]+)$", source, re.MULTILINE)
+    assert len(names) > 30
+    assert not [name for name in names if f'id="{name}"' not in page]
+    assert "One request; its reply" in page
 
 
 def test_another_script_than_the_pinned_one_is_refused(tmp_path: Path) -> None:

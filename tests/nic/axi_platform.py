@@ -1,102 +1,11 @@
-"""A host whose card is on AXI: cocotbext-axi's RAM and register master; interrupts are wires."""
+"""Cards of ``hdl.axi_nic`` between hosts on AXI, and a wire from one to itself or to another."""
 
 from __future__ import annotations
 
-import logging
-import mmap
-from typing import Any
-
-import cocotb
-import numpy as np
-from cocotb.triggers import Event, First, RisingEdge, Timer, ValueChange
-from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
-
-from hdl.axi.registers import BAR_BITS, OFFSET_BITS
-from sim.guest.driver.memory import GuestMemory
+from sim.bench.axi_host import AXI_NIC, AxiNicHost
 from sim.measure.simspeed.axi import AxiTestbench
-from sim.models.platform import MSI_WINDOW, Interrupts, now_ns
 
 __all__ = ["AXI_NIC", "AxiNicTestbench"]
-
-#: Interrupts of the card: the first words of the page that the driver's messages go to.
-AXI_NIC = {"interrupts": 64, "interrupt_window": MSI_WINDOW}
-#: What the driver's first message holds; each further one holds one more.
-FIRST_MESSAGE = 0x4000
-
-
-class AxiMmio:
-    """Register accesses; implements ``sim.guest.driver.platform.Mmio``."""
-
-    def __init__(self, master: Any):
-        self._master = master
-        self._last: Any = None
-
-    @staticmethod
-    def _address(function: int, bar: int, addr: int) -> int:
-        return (function << BAR_BITS | bar) << OFFSET_BITS | addr
-
-    async def read(self, function: int, bar: int, addr: int, size: int) -> int:
-        """Read ``size`` (1, 2, 4) bytes, behind the writes before."""
-        if self._last is not None:
-            await self._last.wait()
-        answer = await self._master.read(self._address(function, bar, addr), size)
-        return int.from_bytes(answer.data, "little")
-
-    async def write(self, function: int, bar: int, addr: int, size: int, value: int) -> None:
-        """Posted write."""
-        octets = value.to_bytes(size, "little")
-        self._last = self._master.init_write(self._address(function, bar, addr), octets)
-
-
-class AxiNicHost:
-    """One host with its card; implements ``sim.guest.driver.platform.Platform``."""
-
-    def __init__(self, dut: Any, index: int, *, size: int, shuffle: int | None):
-        prefix = f"nic{index}"
-        self._irq, self._clk = getattr(dut, f"{prefix}_irq"), dut.clk
-        octets = mmap.mmap(-1, size)
-        bus = AxiBus.from_prefix(dut, f"{prefix}_m_axi_")
-        ram = AxiRam(bus, dut.clk, dut.rst, size=size, mem=octets)
-        lite = AxiLiteBus.from_prefix(dut, f"{prefix}_s_axil_")
-        master = AxiLiteMaster(lite, dut.clk, dut.rst)
-        for part in (ram.write_if, ram.read_if, master.write_if, master.read_if):
-            part.log.setLevel(logging.WARNING)
-        self.memory = GuestMemory(np.frombuffer(octets, np.uint8), seed=shuffle)
-        self.mmio = AxiMmio(master)
-        self.interrupts = Interrupts()
-        self.faults: list[Any] = []
-        self._arrived = Event()
-        self._arrivals = self._seen = 0
-        cocotb.start_soon(self._wires())
-
-    def set(self, **_settings: Any) -> None:
-        """There is nothing to set."""
-
-    def now(self) -> int:
-        """Time in ns."""
-        return now_ns()
-
-    async def wait_event(self, timeout_ns: int) -> None:
-        """Sleep until an interrupt has arrived since the last call, or the time is over."""
-        if self._seen == self._arrivals:
-            await First(self._arrived.wait(), Timer(max(1, timeout_ns), "ns"))
-        self._seen = self._arrivals
-
-    async def _wires(self) -> None:
-        while True:
-            await ValueChange(self._irq)
-            while value := int(self._irq.value):
-                for n in range(value.bit_length()):
-                    if value >> n & 1:
-                        self._interrupt(n)
-                await RisingEdge(self._clk)
-
-    def _interrupt(self, number: int) -> None:
-        message = MSI_WINDOW + 4 * number, FIRST_MESSAGE + number
-        self.interrupts.arrived(*message, 1000 * now_ns())
-        self._arrivals += 1
-        self._arrived.set()
-        self._arrived.clear()
 
 
 class AxiNicTestbench(AxiTestbench):
@@ -105,4 +14,12 @@ class AxiNicTestbench(AxiTestbench):
     TX, RX = "m_axis_tx_", "s_axis_rx_"
 
     def make_host(self, index: int, *, size: int, shuffle: int | None) -> AxiNicHost:
-        return AxiNicHost(self.dut, index, size=size, shuffle=shuffle)
+        prefix = f"nic{index}_"
+        return AxiNicHost(
+            self.dut,
+            size=size,
+            shuffle=shuffle,
+            bus=f"{prefix}m_axi_",
+            registers=f"{prefix}s_axil_",
+            irq=f"{prefix}irq",
+        )

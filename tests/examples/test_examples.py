@@ -1,0 +1,71 @@
+"""Each program in examples/ runs as it is, in a folder of its own, and says what it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim.rtl.env import REPO
+
+EXAMPLES = REPO / "examples"
+
+
+def run(name: str, folder: Path, *options: str) -> str:
+    """What the program prints."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *options],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_every_program_is_run_here() -> None:
+    programs = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py")}
+    text = Path(__file__).read_text()
+    assert not {name for name in programs if f'run("{name}"' not in text}
+    page = (REPO / "docs" / "examples.md").read_text()
+    assert not {name for name in programs if f"(../examples/{name})" not in page}
+
+
+def test_hello_write(tmp_path: Path) -> None:
+    said = run("hello_write.py", tmp_path)
+    assert "completion: SUCCESS\nmemory of b: Hello, remote memory!\n" in said
+    assert b"Hello, remote memory!" in (tmp_path / "hello_write.pcap").read_bytes()
+
+
+def test_lossy_link(tmp_path: Path) -> None:
+    said = dict(line.split(": ") for line in run("lossy_link.py", tmp_path).splitlines())
+    assert int(said.pop("frames lost")) > 0
+    assert said == {
+        "WRITE on a network that loses packets": "SUCCESS",
+        "all bytes are there": "True",
+        "WRITE with a wrong key": "REM_ACCESS_ERR",
+        "the next one on that queue pair": "WR_FLUSH_ERR",
+    }
+
+
+def test_sweep(tmp_path: Path) -> None:
+    said = run("sweep.py", tmp_path, "--sizes", "64", "4096", "-n", "20", "-o", "plot.svg")
+    assert said.count("Gb/s") == 2
+    assert "limit of the wire" in (tmp_path / "plot.svg").read_text()
+
+
+def test_verbs(tmp_path: Path) -> None:
+    assert "passed" in run("verbs.py", tmp_path)
+
+
+def test_own_design(tmp_path: Path) -> None:
+    pytest.importorskip("cocotbext.axi")
+    assert "passed: writes_to_itself" in run("own_design/bench.py", tmp_path)
+
+
+def test_the_page_of_the_driver_shows_the_example() -> None:
+    """The code in docs/driver.md is that of the program, word for word."""
+    page = (REPO / "docs" / "driver.md").read_text()
+    blocks = [block.split("```")[0].strip() for block in page.split("```python\n")[1:]]
+    program = (EXAMPLES / "verbs.py").read_text()
+    assert blocks and all(block in program for block in blocks)
