@@ -32,10 +32,10 @@ class CardFeature(Enum):
     """What a card may have or lack. The value of each but BASE is the switch of ``NicConfig``."""
 
     BASE = "base"  # RC SEND, WRITE and READ: every card has it
-    UC = "uc"
-    UD = "ud"  # with GSI
-    ATOMICS = "atomics"
-    FAST_REGISTRATION = "fast_registration"  # with operations that invalidate a key
+    UC = "uc"  # unreliable connections
+    UD = "ud"  # datagrams, with GSI
+    ATOMICS = "atomics"  # compare and swap, fetch and add
+    FAST_REGISTRATION = "fast_registration"  # REG_MR, and operations that invalidate a key
     SRQ = "srq"  # shared receive queues
     EVENTS = "events"  # the event virtqueue
     RESIZE = "resize"  # queues get other sizes while they are in use
@@ -101,9 +101,9 @@ class NicConfig:
     Attributes:
         width: data path width, bits.
         clock_hz: core clock, Hz (simulated time and timers are derived from it).
-        qps, cqs, mrs, gids: queue pairs, completion queues, memory regions and entries of the GID
-            table of the card, of which each function has its share (``guest``). Of a function's
-            pairs, pair 0 is never used and pair 1 is QP1 (virtio-rdma, max_qp).
+        qps: queue pairs of the card. cqs: its completion queues. mrs: its memory regions. gids:
+            entries of its GID table. Each function has its share of these (``guest``). Of a
+            function's pairs, pair 0 is never used and pair 1 is QP1 (virtio-rdma, max_qp).
         groups: multicast groups of the card, of which each function has its share.
         functions: guest functions. vectors: MSI-X vectors of a guest function.
         queue_size: largest virtqueue, descriptors.
@@ -118,9 +118,10 @@ class NicConfig:
             that read many.
         packets_ahead: packets that wait in one stage of a pipeline, with wide rows, at most. 1: one
             is in each stage, in registers instead of memories.
-        send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving; of the
-            latter the last quarter, at most 32, is for outstanding READs whose SGEs are not among
-            the read_sinks, which hold up to three SGEs of a READ as it was sent.
+        send_lines: decoded WQEs held on the card for sending. recv_lines: those for receiving; the
+            last quarter, at most 32, is for outstanding READs whose SGEs are not among the
+            read_sinks. read_sinks: READs of whose SGEs the card keeps up to three as they were
+            sent.
         outstanding: unacknowledged WQEs over all QPs.
         read_resources: READ requests held by the responder over all QPs; each function has its
             share.

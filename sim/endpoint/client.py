@@ -50,7 +50,7 @@ class EndpointClient:
         *arguments: str,
         command: str = "endpoint",
         program: Sequence[str | os.PathLike[str]] = PROGRAM,
-        timeout: float = 600,
+        timeout: float = 3600,
     ):
         self._timeout = timeout
         #: When nothing is waited for any more (``time.monotonic``), whatever a request allows.

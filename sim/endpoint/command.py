@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -105,4 +104,7 @@ def endpoint(
         except (env.BuildError, AssertionError) as error:
             raise click.ClickException(str(error)) from None
     if result.waves is not None:
-        console.err.print(f"{shutil.copyfile(result.waves, kept)}: waves", highlight=False)
+        from sim.tools.waves import keep
+
+        saved = keep(result.waves, kept, width=width)
+        console.err.print(f"{kept}: waves; gtkwave {saved}", highlight=False)

@@ -1,6 +1,6 @@
 """``./rocinante docs``: the documentation as a site; mkdocs reads this file for its hooks too.
 
-The hooks add what lies outside of docs/: README.md becomes the first page, CHANGELOG.md a page, and
+The hooks add what lies outside of docs/: README.md and CHANGELOG.md become pages; the examples and
 PeakRDL's pages of the registers become files of the site, so that links to all of them are checked.
 Mermaid, which draws the diagrams, becomes a file of the site too: the theme would load it from a
 network.
@@ -27,7 +27,7 @@ __all__ = ["MERMAID", "build", "docs", "mermaid", "on_files", "on_page_markdown"
 
 CONFIG = env.FILES / "mkdocs.yml"
 #: Files outside of docs/ that become pages, with the names that the site gives them.
-PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {"README.md": "overview.md", "CHANGELOG.md": "changelog.md"}
 #: Other files that pages link to; the site gets a copy.
 COPIED = (
     "LICENSE",

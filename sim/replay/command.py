@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +178,10 @@ def _simulate(
     except AssertionError as error:  # the card has broken a rule of the host's or the link's model
         raise click.ClickException(str(error)) from None
     if results.waves is not None:
-        facts["waves"] = str(shutil.copyfile(results.waves, _waves_file(trace)))
+        from sim.tools.waves import keep
+
+        facts["waves"] = str(_waves_file(trace))
+        keep(results.waves, _waves_file(trace), width=config.width)
     return facts
 
 
@@ -218,7 +220,8 @@ def _show(found: dict[str, Any], quiet: bool) -> None:
     for name, clause in clauses.items():
         _print(f"  {name}: {clause}")
     if "waves" in found:
-        _print(f"{found['waves']}: waves")
+        saved = Path(found["waves"]).with_suffix(".gtkw")
+        _print(f"{found['waves']}: waves; gtkwave {saved}")
     agreed, packets = (sum(r[key] for r in found["replays"]) for key in ("agreed", "packets"))
     verdict = "all agree" if found["good"] else "NOT as recorded"
     _print(f"{found['trace']}: {agreed} of {packets} packets agree: {verdict}")

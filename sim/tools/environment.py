@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
 import shutil
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from hdl.config import NicConfig
+from hdl.config import CardFeature, NicConfig
 from sim.rtl import env
 from sim.tools import console
 
-__all__ = ["clean", "info"]
+__all__ = ["clean", "info", "meanings"]
+
+
+def meanings() -> dict[str, str]:
+    """What each field of ``NicConfig`` means, from the texts that stand beside the fields.
+
+    Numbers are explained in its docstring, where several may share a sentence; switches at
+    ``CardFeature``.
+    """
+    fields = {field.name for field in dataclasses.fields(NicConfig)}
+    text = " ".join(str(NicConfig.__doc__).partition("Attributes:")[2].split()).replace("``", "")
+    parts = re.split(r"(?:^|(?<=\. ))((?:\w+, )*\w+): ", text)
+    found: dict[str, str] = {}
+    for names, words in zip(parts[1::2], parts[2::2], strict=True):
+        if fields.issuperset(names.split(", ")):
+            found |= dict.fromkeys(names.split(", "), words.partition(". ")[0].strip(". "))
+    switches = re.findall(r'= "(\w+)"  # (.*)', inspect.getsource(CardFeature))
+    return found | {name: words for name, words in switches if name in fields}
 
 
 @click.command()
@@ -36,8 +55,9 @@ def info(profile: str | None, config: NicConfig, json_file: Path | None) -> None
         table = Table(
             title=of.get(title, title), title_justify="left", show_header=False, min_width=40
         )
+        words = meanings() if title == "configuration" else {}
         for name, value in values.items():
-            table.add_row(name, str(value))
+            table.add_row(name, str(value), *([words[name]] if words else []))
         console.out.print(table)
 
 

@@ -2,12 +2,13 @@
 
 import functools
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
 
 from sim.make.boards.command import build
-from sim.make.boards.vendor import write_shell
+from sim.make.boards.vendor import TIMING, write_shell
 from sim.rtl.verilog import module_ports, verilog
 from tests.boards.bench import needs_tclsh
 from tests.boards.cases import CASES
@@ -83,6 +84,16 @@ def test_lint_finds_a_missing_port(tmp_path, name, block):
     assert CASES[name].bench.finds_a_missing_port(tmp_path, text, block)
 
 
+@each
+def test_what_is_known_of_the_clock(case):
+    """Levels and estimate are those that are recorded, not written by hand."""
+    known = json.loads(TIMING.read_text())[case.name]
+    told = " ".join(case.bench.board.warnings)
+    assert f"up to {max(map(int, known['levels']['register']))} levels of logic" in told
+    assert f"{known['fmax_mhz']['usual']:.0f} MHz in the usual case" in told
+    assert told.count("levels") == 1
+
+
 @pytest.mark.slow  # the core is generated and read
 @each
 def test_build(case, tmp_path):
@@ -101,6 +112,8 @@ def test_build(case, tmp_path):
     manifest = json.loads(texts.pop("manifest.json"))
     assert manifest["part"] == case.bench.board.part
     assert manifest["unverified"] == list(case.bench.board.warnings)
+    assert re.fullmatch("[0-9a-f]{8}", manifest["commit"])
+    assert None not in manifest.values()
     done = case.bench.lint(tmp_path, text, case.blocks)
     assert done.returncode == 0, done.stderr[-3000:]
     done = case.bench.script(texts, tmp_path)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sim.rtl.env import REPO
+from tests.tools.test_written_commands import check
 
 EXAMPLES = REPO / "examples"
 
@@ -61,6 +64,18 @@ def test_verbs(tmp_path: Path) -> None:
 def test_own_design(tmp_path: Path) -> None:
     pytest.importorskip("cocotbext.axi")
     assert "passed: writes_to_itself" in run("own_design/bench.py", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab.yml"])
+def test_files_for_ci(name: str) -> None:
+    """They are YAML, and each command in them can be given."""
+    text = (EXAMPLES / "ci" / name).read_text()
+    assert yaml.safe_load(text)
+    commands = re.findall(r"\./rocinante \w+[^\n]*", text)
+    assert len(commands) == 2
+    for command in commands:
+        _, word, *rest = command.split()
+        check(word, rest)
 
 
 def test_the_page_of_the_driver_shows_the_example() -> None:

@@ -43,7 +43,7 @@ def test_pages_load_nothing_from_elsewhere(built: Path) -> None:
 
 
 # Flow charts; a chart of states.
-@pytest.mark.parametrize("name", ["index", "cm"])
+@pytest.mark.parametrize("name", ["overview", "cm"])
 def test_diagrams_are_drawn(built: Path, name: str, tmp_path: Path) -> None:
     """Where there was a diagram's source there is an SVG, with the texts of its boxes."""
     source = (built / f"{name}.html").read_text()

@@ -17,10 +17,11 @@ from click.testing import CliRunner
 
 from boards.profiles import PROFILES
 from firmware.daemon import settings, trace
+from hdl.config import NicConfig
 from sim.endpoint import fields
 from sim.endpoint.fields import BadRequest
 from sim.rtl import env
-from sim.tools import cli, console
+from sim.tools import cli, console, environment
 from tests import suite
 
 
@@ -43,6 +44,19 @@ def test_info_shows_and_writes_the_same(tmp_path: Path) -> None:
     assert set(facts) == {"configuration", "abi", "tools"}
     assert facts["configuration"]["width"] == 64
     assert facts["tools"]["verilator"] in text
+
+
+def test_info_explains_each_field() -> None:
+    """The words come from the texts beside the fields, and each field has some of its own."""
+    words = environment.meanings()
+    assert words.keys() == asdict(NicConfig()).keys()
+    assert words["clock_hz"].startswith("core clock, Hz")
+    assert words["read_bytes"] == "largest single host read, bytes; each tag owns that much " + (
+        "reorder storage"
+    )
+    assert words["loopback"] == "frames to the card itself do not leave it"
+    assert len(set(words.values())) == len(words)
+    assert "frames to the card itself" in " ".join(call("info")[1].split())
 
 
 def test_info_shows_the_cards_with_a_name(tmp_path: Path) -> None:

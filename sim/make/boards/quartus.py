@@ -63,8 +63,7 @@ _ALL = (
             "The top has been simulated with models of the MAC's streams, without PCIe and core.",
             "Each ball is known from one public file alone.",
             "The receivers' start is that of a public design for this tile.",
-            "The core has paths of 10 levels of logic and the MAC's streams run at 403 MHz: "
-            "neither has been tried.",
+            "The MAC's streams run at 403 MHz, which has not been tried.",
             "No figures of synthesis are recorded for this family.",
             "Function 0 has no BAR; whether P-Tile can be made so has not been tried.",
         ),

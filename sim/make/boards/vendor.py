@@ -13,11 +13,14 @@ from amaranth.build import Platform
 
 from hdl.config import NicConfig
 from sim.make.synth import baseline
+from sim.rtl.env import FILES
 from sim.rtl.verilog import Rtl, sources
 from sim.tools import outputs
 
 __all__ = ["VendorBoard", "write_board", "write_shell"]
 
+#: Estimates of the boards' clocks, as ``./rocinante timing BOARD --update`` records them.
+TIMING = FILES / "tests" / "data" / "timing.json"
 #: What nobody has tried yet of any of them.
 _UNVERIFIED = (
     "No tool of the vendor has read these files: no synthesis, placement or timing.",
@@ -51,7 +54,7 @@ class VendorBoard:
     @property
     def warnings(self) -> tuple[str, ...]:
         """All that nobody has tried yet."""
-        return _UNVERIFIED + self.unverified
+        return (*_UNVERIFIED, _clock(self.name), *self.unverified)
 
     @property
     def part(self) -> str:
@@ -63,13 +66,33 @@ class VendorBoard:
         raise NotImplementedError
 
     def use(self) -> dict[str, Any]:
-        """Return what the part has, and for each piece its recorded figures, or None."""
+        """Return what the part has, and the recorded figures of each piece that has some.
+
+        For the others, it has the command that measures them.
+        """
         known = baseline.load().get(baseline.title("xcup", self.config), {})
         pieces = {
-            name: {kind: known[name][kind] for kind in self.resources} if name in known else None
+            name: {kind: known[name][kind] for kind in self.resources}
             for name in self.parts
+            if name in known
         }
-        return {"part": self.resources, "pieces": pieces}
+        missing = {
+            name: f"./rocinante synth --config qps={self.config.qps} --room {name}"
+            for name in self.parts
+            if name not in known
+        }
+        return {"part": self.resources, "pieces": pieces, "not_recorded": missing}
+
+
+def _clock(board: str) -> str:
+    """What is known about the clock of a board's core: the recorded estimate."""
+    found = json.loads(TIMING.read_text())[board]
+    fmax, levels = found["fmax_mhz"], max(map(int, found["levels"]["register"]))
+    return (
+        f"{found['clock_mhz']:g} MHz has not been tried for the core, whose paths have up to "
+        f"{levels} levels of logic. The estimate of docs/timing.md is {fmax['usual']:.0f} MHz in "
+        f"the usual case, {fmax['near']:.0f} at best."
+    )
 
 
 def write_shell(board: VendorBoard) -> dict[str, str]:
@@ -97,10 +120,11 @@ def write_board(board: VendorBoard, folder: Path, *, commit: int = 0) -> list[Pa
     manifest = {
         "board": board.name,
         "part": board.part,
-        "configuration": dataclasses.asdict(config),
+        "configuration": dataclasses.asdict(board.config),
+        "commit": f"{commit:08x}",
         "clocks": board.clocks,
         **board.facts,
-        "resources": board.use() if board.parts else None,
+        **({"resources": board.use()} if board.parts else {}),
         "unverified": board.warnings,
     }
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"

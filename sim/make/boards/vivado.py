@@ -106,7 +106,6 @@ _ALL = (
         unverified=(
             "The top has been simulated with models of the MAC's streams, without PCIe and core.",
             "Public designs disagree about the MAC's place (CMACE4_X0Y2 or X0Y3).",
-            "The core has paths of 10 levels of logic: 250 MHz has not been tried.",
             "Function 0 has no BAR; whether the block can be made so has not been tried.",
         ),
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -96,7 +95,11 @@ def play(
             model = testbench.build(config=config, waves=True)
         with console.progress("Recording a few messages of each operation") as say:
             _, recorded = _run(model, spec, say, ["recording"])
-        facts["waves"] = str(shutil.copyfile(recorded, pcap.with_suffix(".fst")))
+        from sim.tools.waves import keep
+
+        kept = pcap.with_suffix(".fst")
+        keep(recorded, kept, width=config.width, cards=2)
+        facts["waves"] = str(kept)
     facts["build_seconds"] = built
     facts["impair"] = impair
     _figures(facts, pcap)
@@ -182,7 +185,8 @@ def show(facts: dict[str, Any], pcap: Path) -> None:
     _show_left_out(facts)
     _show_replays(facts)
     if "waves" in facts:
-        console.out.print(f"{facts['waves']}: waves")
+        saved = Path(facts["waves"]).with_suffix(".gtkw")
+        console.out.print(f"{facts['waves']}: waves; gtkwave {saved}")
     console.out.print(
         f"{pcap}: {facts['packets']} packets, {facts['bad_icrc']} with a wrong ICRC\n"
         f"{facts['cycles']:,} cycles in {facts['seconds']:.0f} s, {_speed(facts):,.0f} a second; "
