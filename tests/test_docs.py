@@ -99,6 +99,21 @@ def test_rows_of_the_tables() -> None:
     }
 
 
+def test_states_of_the_receive_side() -> None:
+    """The table in docs/receive.md names each state of its machines, and no other."""
+    sources = "".join(path.read_text() for path in (REPO / "hdl" / "transport").rglob("*.py"))
+    classes = dict(
+        re.findall(r"^class (\w+)(.*?)(?=^class |\Z)", sources, re.DOTALL | re.MULTILINE)
+    )
+    page = (REPO / "docs" / "receive.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*[A-Z]{3}.*) \|$", page.partition("| machine |")[2], re.M)
+    assert len(rows) == 5
+    for machine, text in rows:
+        told = set(re.findall(r"\b[A-Z]+(?:-[A-Z]+)*\b", text)) - {"WQE", "READ"}
+        states = set(re.findall(r'm\.State\("([\w-]+)"', classes[machine])) - {"READ"}
+        assert told == states, machine
+
+
 @pytest.mark.parametrize(
     ("page", "figure"),
     [

@@ -1,1 +1,1 @@
-"""Room ``transport``: requester, responder, completer, retry, congestion."""
+"""Room ``transport``: requester, responder, completer, retry."""

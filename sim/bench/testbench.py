@@ -175,7 +175,8 @@ def sources(
 
     with_models: False leaves hosts and wires to Python (``sim.measure.simspeed``).
     fast: for a simulation of many minutes: a sixth more time to build the model, and a seventh
-    less to run it. By default cards of 64 bits are, as the same traffic takes them more cycles.
+    less to run it. By default cards of 64 bits are, as the same traffic takes them more cycles,
+        but none that records waves: that runs for moments, and has more to compile.
     """
     if not 1 <= nics <= 4:
         raise ValueError(f"nics must be 1 to 4, not {nics!r}")
@@ -208,7 +209,7 @@ def sources(
         top="testbench",
         extra_sources=sorted(extra),
         waves=waves,
-        fast=config.width == 64 if fast is None else fast,
+        fast=config.width == 64 and not waves if fast is None else fast,
         repeated=[rtl.name] if nics > 1 and with_models else [],
         reach=Reach(visible=visible, readable={rtl.name: found}, memories=True),
     )

@@ -1,11 +1,14 @@
 """``./rocinante verilog``: what a file may say, the outer module, the whole core through lint."""
 
+import gc
 import os
 import re
 import subprocess
+import warnings
 from dataclasses import fields
 
 import pytest
+from amaranth.hdl import UnusedElaboratable
 from click.testing import CliRunner
 
 from hdl.config import NicConfig
@@ -55,6 +58,19 @@ def test_settings(tmp_path):
     }
     assert settings.parameters()["mac_clocks"] is True
     assert read_settings(said(tmp_path, "")) == CoreSettings(config=NicConfig())
+
+
+def test_what_is_made_to_be_looked_at_is_not_complained_of(tmp_path, monkeypatch):
+    """A core is made to check its settings; Amaranth's complaints about that help nobody."""
+    # Amaranth begins to complain when something has been elaborated, as it has later on.
+    monkeypatch.setattr(UnusedElaboratable, "_MustUse__silence", False)
+    file = said(tmp_path, SMALL.format(width=64))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        done = CliRunner().invoke(verilog, ["--config", str(file), "-o", str(file / "core")])
+        gc.collect()
+    assert done.exit_code == 2 and done.output.count("\n") == 1
+    assert not [one for one in seen if one.category is UnusedElaboratable]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +148,8 @@ def test_core(tmp_path, width, monkeypatch):
     result = CliRunner().invoke(verilog, ["--config", str(file), "-o", str(out), "--name", "card"])
     assert result.exit_code == 0, result.output
     names = ["card.sv", "card_template.sv", "ports.md", "card.xdc", "card.sdc", "package.tcl"]
-    assert result.output.split() == [str(out / name) for name in names]
+    assert result.stdout.split() == [str(out / name) for name in names]
+    assert "elaborating" in result.stderr  # it takes a while: what it does is said
 
     template = (out / "card_template.sv").read_text()
     user = out / "user.sv"  # a design that instantiates the core as the template says

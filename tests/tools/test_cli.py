@@ -242,6 +242,21 @@ def test_arguments_that_choose_nothing_end_with_a_line(monkeypatch: pytest.Monke
     assert status == 5 and text == "Error: no test is chosen by these arguments\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [("rocinante per", "perf"), ("rocinante perf --si", "--size"), ("rocinante build u", "u55c")],
+)
+def test_the_shell_completes(words: str, wanted: str) -> None:
+    """As docs/install.md says: commands, their options and their names."""
+    environment = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    environment |= {"_ROCINANTE_COMPLETE": "bash_complete"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sim.tools.cli"],
+        env=os.environ | environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == [f"plain,{wanted}"]
+
+
 def test_bootstrap_is_quick_and_passes_arguments(tmp_path: Path) -> None:
     """Only where the bootstrap made this environment: elsewhere it would set one up."""
     if not (env.REPO / ".venv" / "set-up").exists():

@@ -55,6 +55,7 @@ def build(board: str, output: Path | None, complete: bool) -> None:
     met, built_from = True, commit()
     try:
         with console.progress(f"Generating {board}") as show:
+            show("elaborating the gateware, which takes one to three minutes")
             if by_vendor:
                 paths = write_board(by_vendor, folder, commit=built_from)
             else:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 from pathlib import Path
 
 import click
+from amaranth.hdl import UnusedElaboratable
 
 from hdl.axi_nic import AxiNic
 from hdl.common.constraints import clock_paths, sdc, xdc
@@ -111,6 +113,8 @@ def verilog(file: Path, output: Path, name: str) -> None:
     One Verilog file, a list of its ports, a template, timing constraints (XDC and SDC) and a script
     that packages it for Vivado. docs/core.md explains them.
     """
+    # A core is made here for its settings and its clocks; another process elaborates it.
+    warnings.simplefilter("ignore", UnusedElaboratable)
     with console.stops():
         settings = read_settings(file)
         try:
@@ -119,7 +123,8 @@ def verilog(file: Path, output: Path, name: str) -> None:
             raise ValueError(f"{file}: {error}") from None
         outputs.require_folder(output, _files(name))
     try:
-        with console.progress(f"Generating the core at {settings.config.width} bits"):
+        with console.progress(f"Generating the core at {settings.config.width} bits") as show:
+            show("elaborating the gateware, which takes a minute or two at 512 bits")
             config = settings.config
             if not config.commit:
                 config = dataclasses.replace(config, commit=commit())
