@@ -53,6 +53,7 @@ class EndpointClient:
         timeout: float = 3600,
     ):
         self._timeout = timeout
+        self._farewell = 600 if "--waves" in arguments else 20
         #: When nothing is waited for any more (``time.monotonic``), whatever a request allows.
         self.until = math.inf
         self._replies: queue.Queue[bytes] = queue.Queue()
@@ -120,8 +121,12 @@ class EndpointClient:
 
     # The end ------------------------------------------------------------------------------------
 
-    def close(self, timeout: float = 20) -> int:
-        """Close its input, which ends it; its exit status. It is killed after ``timeout`` s."""
+    def close(self, timeout: float | None = None) -> int:
+        """Close its input, which ends it; its exit status. It is killed after ``timeout`` s.
+
+        By default it has 20 s, and ten minutes when it records waves, which it writes at its end.
+        """
+        timeout = timeout or self._farewell
         assert self.process.stdin and self.process.stdout and self.process.stderr
         with contextlib.suppress(OSError):  # it has gone already, with something unread
             self.process.stdin.close()

@@ -91,7 +91,8 @@ def endpoint(
             raise console.UsageStop(f"{what}: {error.strerror or error}") from None
         try:
             with console.progress(f"Building the NIC at {width} bits"):
-                model = testbench.build(config=config, waves=waves)
+                # Without waves the model is that of two cards, which others use too.
+                model = testbench.build(config=config, waves=waves, nics=1 if waves else 2)
             spec = {
                 "width": width,
                 "addresses": addresses,

@@ -13,6 +13,9 @@ from sim.tools import outputs
 
 __all__ = ["keep", "signals"]
 
+#: GTKWave's zoom: 200 pixels stand for 2**25 ps, so that a window has what a short run lasts.
+_ZOOM = "*-25.0 0"
+
 
 def signals(width: int) -> dict[str, list[tuple[str, int]]]:
     """The streams of a card in the order in which a message passes them.
@@ -41,7 +44,8 @@ def keep(waves: Path, target: Path, *, width: int, cards: int = 1) -> Path:
     Returns the save file's path.
     """
     shutil.copyfile(waves, target)
-    lines = [f'[dumpfile] "{target.absolute()}"', "[timestart] 0", "testbench.clk", "testbench.rst"]
+    lines = [f'[dumpfile] "{target.absolute()}"', "[timestart] 0", "[size] 1400 900", _ZOOM]
+    lines += ["testbench.clk", "testbench.rst"]
     for card in range(cards):
         for title, members in signals(width).items():
             lines.append(f"-card {card}: {title}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sim.rtl import env
 from sim.rtl.env import REPO
 from tests.tools.test_written_commands import check
 
@@ -38,6 +39,14 @@ def test_hello_write(tmp_path: Path) -> None:
     said = run("hello_write.py", tmp_path)
     assert "completion: SUCCESS\nmemory of b: Hello, remote memory!\n" in said
     assert b"Hello, remote memory!" in (tmp_path / "hello_write.pcap").read_bytes()
+
+
+@pytest.mark.slow  # a model of its own
+def test_hello_write_with_waves(tmp_path: Path) -> None:
+    env.require_waves()
+    assert "waves: hello_write.fst" in run("hello_write.py", tmp_path, "--waves")
+    assert (tmp_path / "hello_write.fst").stat().st_size > 100_000
+    assert str(tmp_path / "hello_write.fst") in (tmp_path / "hello_write.gtkw").read_text()
 
 
 def test_lossy_link(tmp_path: Path) -> None:
