@@ -91,6 +91,7 @@ MATCH = ("tests/ingress/test_match.py",)
 BUFFER = ("tests/ingress/test_buffer.py",)
 EGRESS = ("tests/egress/test_egress.py::test_egress[64-256]",)
 KEYS = ("tests/memory/test_translate.py",)
+INDIRECT = "tests/memory/test_indirect_keys.py"
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
 SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
 ATOMIC = ("tests/memory/test_atomic.py",)
@@ -686,13 +687,13 @@ FAULTS = (
     Fault(
         name="pd-unchecked",
         what="a key of another protection domain is accepted",
-        force=Force("hdl.memory.keys:KeyCheck", "row.pd", like("asked.1.pd")),
+        force=Force("hdl.memory.keys:KeyCheck", "row.pd", like("asked.0.pd")),
         tests=KEYS,
     ),
     Fault(
         name="tag-unchecked",
         what="a key that has been given back is accepted",
-        force=Force("hdl.memory.keys:KeyCheck", "row.tag", like("asked.1.key")),
+        force=Force("hdl.memory.keys:KeyCheck", "row.tag", like("asked.0.key")),
         tests=KEYS,
     ),
     Fault(
@@ -706,6 +707,18 @@ FAULTS = (
         what="an atomic's word may lie in two pages",
         force=Force("hdl.memory.keys:KeyCheck", "whole", stuck(1)),
         tests=("tests/memory/test_translate.py::test_atomics_of_regions_that_begin_at_any_byte",),
+    ),
+    Fault(
+        name="entry-not-refused",
+        what="bytes that no entry of an indirect key has are taken from what lies behind it",
+        force=Force("hdl.memory.resolve:KeyResolve", "refused", stuck(0)),
+        tests=(f"{INDIRECT}::test_an_error_in_the_second_entry_leaves_no_byte",),
+    ),
+    Fault(
+        name="entries-unlimited",
+        what="a packet may have more ranges of entries than there is room for",
+        force=Force("hdl.memory.resolve:KeyResolve", "excess", stuck(0)),
+        tests=(f"{INDIRECT}::test_ranges_of_a_packet_are_limited",),
     ),
     Fault(
         name="page-size-ignored",
@@ -1728,7 +1741,7 @@ FAULTS = (
     Fault(
         name="keys-of-the-first-function",
         what="a key names a region of the first function, whoever asks",
-        force=Force("hdl.memory.keys:KeyCheck", "mr.index", masked(0x1F)),
+        force=Force("hdl.memory.resolve:KeyLookup", "mr.index", masked(0x1F)),
         tests=FUNCTIONS,
     ),
     Fault(
@@ -1765,7 +1778,7 @@ FAULTS = (
     Fault(
         name="window-of-any-qp",
         what="a window of type 2 serves every queue pair",
-        force=Force("hdl.memory.keys:KeyCheck", "row.qp", like("asked.1.qp")),
+        force=Force("hdl.memory.keys:KeyCheck", "row.qp", like("asked.0.qp")),
         tests=("tests/memory/test_windows.py::test_who_may_use_it",),
     ),
     Fault(

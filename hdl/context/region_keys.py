@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.sums import at_most, unequal, wide_difference, wide_sum
 from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
+from hdl.ports.keys import decode_key
 from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.regions import KEY_USERS, RegionKeyPorts, RegionRequest
 from hdl.ports.rows import MrRow, MrType
@@ -117,7 +118,7 @@ class RegionKeys(wiring.Component):
                 m.d.sync += good.eq(self._allowed(request, facts))
                 m.next = "WRITE"
                 if self._config.windows:
-                    m.d.sync += second.eq(facts.kind[2])
+                    m.d.sync += second.eq(decode_key(self._config, facts.kind).changes)
                     with m.If(request.bind):
                         m.next = "PARENT"
             if self._config.windows:
@@ -236,13 +237,13 @@ class RegionKeys(wiring.Component):
 
     def _allowed(self, request: RegionRequest, facts: _Facts) -> Value:
         """Whether the row that has been compared lets the request be done."""
-        kind = facts.kind
+        kind, rules = facts.kind, decode_key(self._config, facts.kind)
         register = (kind == MrType.FREE.value) & (request.mrn == request.key[8:])
-        other = kind[2] & facts.key.all()  # FREE, FAST, or a window of type 2
+        other = rules.changes & facts.key.all()
         if self._config.windows:
             bound = kind == MrType.BOUND_2.value
             free = other & (~bound | facts.qp.all())
-            other = Mux(request.bind, kind[3] & ~bound, free)
+            other = Mux(request.bind, rules.window & ~bound, free)
         wanted = Mux(request.register, register, other)
         owned = facts.function.all() & facts.pd.all()
         return ~self._beyond(request.key) & owned & wanted
@@ -253,7 +254,7 @@ class RegionKeys(wiring.Component):
         m.d.comb += new.eq(old)
         m.d.comb += new.type.eq(MrType.FREE)
         if self._config.windows:
-            with m.If(Value.cast(old.type)[3]):
+            with m.If(decode_key(self._config, old.type).window):
                 m.d.comb += new.type.eq(MrType.WINDOW_2)
         with m.If(request.register):
             m.d.comb += [

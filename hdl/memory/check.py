@@ -13,8 +13,10 @@ from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WqeRead
+from hdl.ports.keys import indirect_kinds
 from hdl.ports.rows import MrRow
 
+from .resolve import MOST_ENTRIES
 from .translate import Translate
 from .types import CheckJob, CheckResult, CheckSource, Chunk, TranslateRequest
 from .walk import SgeWalk
@@ -77,6 +79,8 @@ class Checker(wiring.Component):
         self._config, self._access = config, access
         # All chunks of a packet come before its verdict: each SGE and each page boundary is one.
         self._depth = 1 << ceil_log2(4 * max(config.max_sge, 4))
+        if indirect_kinds(config):  # and each range of an entry
+            self._depth = 1 << ceil_log2(2 * (config.max_sge + MOST_ENTRIES) + 2)
         super().__init__(
             {
                 "job": In(stream.Signature(CheckJob)),

@@ -14,20 +14,23 @@ from hdl.ports.rows import MrRow
 from .cache import PageCache
 from .keys import KeyCheck
 from .plain_pages import PlainPages
+from .resolve import KeyResolve
+from .share import ReadShare
 from .types import PAGE_BITS, Region, TranslateChunk, TranslateRequest, place_bits
 
 __all__ = ["Translate"]
 
 
 class Translate(wiring.Component):
-    """Checks each request's key (KeyCheck), cuts it at 4 KiB, and finds the pages (PageCache, or
-    PlainPages where ``translation_lines`` is 0).
+    """Resolves each request's key (KeyResolve), checks it (KeyCheck), cuts the range at 4 KiB, and
+    finds the pages (PageCache, or PlainPages where ``translation_lines`` is 0).
 
     Members: ``i`` stream of TranslateRequest; ``o`` stream of TranslateChunk, at least one per
     request, in order, the last with ``last``; ``mr`` read port of the table of regions;
-    ``read_client`` reads page lists; ``invalidate_mr``, ``invalidate_start`` (pulse) and
-    ``invalidate_done`` (low from the cycle after start until finished) drop all cached pages of a
-    region: first invalidate its row, then drain what was admitted under it, then this.
+    ``read_client`` reads page lists and the entries of indirect keys; ``invalidate_mr``,
+    ``invalidate_start`` (pulse) and ``invalidate_done`` (low from the cycle after start until
+    finished) drop all cached pages of a region: first invalidate its row, then drain what was
+    admitted under it, then this.
     Counters, ``COUNT`` bits, wrapping: ``hits``, ``misses``, ``key_errors``.
     A request of 0 bytes and one with ``check_only`` get one chunk of length 0.
     Latency: 9 cycles to the first chunk when its page is cached or the region is a DMA one.
@@ -58,13 +61,15 @@ class Translate(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        m.submodules.resolve = resolve = KeyResolve(config=self._config)
         m.submodules.keys = keys = KeyCheck(config=self._config)
         pages = PageCache if self._config.translation_lines else PlainPages
         m.submodules.cache = cache = pages(config=self._config)
-        connect(m, flipped(self.i), keys.i)
-        connect(m, keys.mr, flipped(self.mr))
+        connect(m, flipped(self.i), resolve.i)
+        connect(m, resolve.mr, flipped(self.mr))
+        connect(m, resolve.o, keys.i)
         connect(m, cache.o, flipped(self.o))
-        connect(m, cache.read_client, flipped(self.read_client))
+        self._read(m, cache, resolve)
         m.d.comb += [
             cache.invalidate_mr.eq(self.invalidate_mr),
             cache.invalidate_start.eq(self.invalidate_start),
@@ -120,3 +125,14 @@ class Translate(wiring.Component):
                 past[PAGE_BITS:].eq(past[PAGE_BITS:] - 1),
             ]
         return m
+
+    def _read(self, m: Module, cache, resolve: KeyResolve) -> None:
+        """Who reads host memory: the cache, and what walks the entries of indirect keys."""
+        clients = [cache.read_client, *resolve.entries]
+        if len(clients) == 1:
+            connect(m, cache.read_client, flipped(self.read_client))
+            return
+        m.submodules.reads = reads = ReadShare(config=self._config, clients=len(clients))
+        connect(m, reads.read_client, flipped(self.read_client))
+        for n, client in enumerate(clients):
+            connect(m, client, getattr(reads, f"client{n}"))

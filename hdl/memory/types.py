@@ -11,6 +11,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import PACKET_GENERATION, WQE_LINE_BITS
 from hdl.ports.numbers import QpNumber
+from hdl.ports.rows import MrRow
 
 __all__ = [
     "ACCESS_LOCAL_WRITE",
@@ -24,6 +25,7 @@ __all__ = [
     "CheckedPacket",
     "Chunk",
     "LINE_BITS",
+    "KeyedRequest",
     "Lookup",
     "entry_number",
     "line_number",
@@ -69,8 +71,16 @@ class TranslateRequest(data.Struct):
     remote: 1  # a peer's access: errors are REM_ACCESS_ERR, else LOC_PROT_ERR
     check_only: 1  # one answer, no pages
     wrapped: 1  # ``va`` has passed the end of the address space: refused
+    entry: 1  # under the key of an indirect key's entry (``KeyResolve``)
     short: 1  # of 0 bytes: the packet's SGEs have ended before it
     end: 1  # returned with the last chunk
+
+
+class KeyedRequest(data.Struct):
+    """A request and the row that its key names, which may be another region's or nobody's."""
+
+    request: TranslateRequest
+    row: MrRow
 
 
 class TranslateChunk(data.Struct):

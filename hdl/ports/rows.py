@@ -251,11 +251,13 @@ class Outstanding(data.Struct):
 
 
 class MrType(enum.Enum, shape=4):
-    """How a key resolves. More kinds (list, interleaved) will join. Bit 0: bus addresses.
-    Bit 1: pages, a list of le64 addresses in host memory. Bit 2: from CREATE_MR, so work
-    requests may change its key. Without bit 0 and 1 the region has no valid key (VR-5.21). Bit 3: a
-    memory window, which uses the page list of the region that it is bound to; with bit 2 its key
-    may be invalidated, and while it is bound only one QP may use it (type 2)."""
+    """Kind of a key. ``KEYS`` (hdl/ports/keys.py) says what each is.
+
+    The numbers are chosen so that a bit tells each property, and a new kind may have any other.
+    Bit 0: bus addresses. Bit 1: pages, a list of le64 addresses in host memory. Bit 2: from
+    CREATE_MR, so work requests may change its key. Without bit 0 and 1 the region has no valid key
+    (VR-5.21). Bit 3: a memory window, which uses the page list of the region that it is bound to;
+    with bit 2 its key may be invalidated, and while it is bound only one QP may use it (type 2)."""
 
     INVALID = 0
     DMA = 1
