@@ -13,7 +13,8 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.ram import WIDE_BITS
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
-from hdl.ports.headers import IN_VA, GidRow, TxHeader
+from hdl.ports.headers import GidRow, TxHeader
+from hdl.ports.shared import ex, in_va
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -215,14 +216,15 @@ class HeaderBuilder(wiring.Component):
                 "psn": job.psn,
             },
         )
+        deth = in_va(job).deth
         fields = {
             RETH: {"va": job.va, "rkey": job.rkey, "dma_length": job.dma_length},
             AETH: {"syndrome": job.syndrome, "msn": job.msn},
-            IMM_DT: {"imm": swap(job.imm)},
+            IMM_DT: {"imm": swap(ex(job).imm_data)},
             IETH: {"rkey": job.rkey},
             ATOMIC_ETH: {"va": job.va, "rkey": job.rkey},
             ATOMIC_ACK_ETH: {"original": job.va},
-            DETH: {"qkey": job.va[IN_VA["qkey"]], "src_qp": job.va[IN_VA["src_qp"]]},
+            DETH: {"qkey": deth.qkey, "src_qp": deth.src_qp},
         }
         sent = sent_opcodes(self._config)
         extended = Signal(8 * EXTENDED_BYTES)

@@ -14,7 +14,7 @@ from hdl.wire.constants import IP_PROTOCOL_UDP
 from hdl.wire.headers import DETH, IPV4
 from hdl.wire.opcodes import ROCE_OPCODES
 
-from .rows import KEPT, expanded
+from .rows import KEPT, atomic_or_gid, expanded, reth_or_ip
 
 __all__ = ["DATAGRAMS", "GrhJoin", "grh_area"]
 
@@ -33,23 +33,20 @@ class _Plan(data.Struct):
 def grh_area(kept) -> Cat:
     """The GRH area from a datagram's row of ``KEPT``: its IPv6, or zeros and its IPv4 header.
 
-    What a row has no field for lies in those of other headers (``HeaderParser``): destination GID
-    in ``swap_add`` and ``compare``, and in ``rkey`` and ``dma_length`` the first 8 bytes of an IPv6
-    header, or bytes 2 to 7, 10 and 11 of an IPv4 header.
-    """
-    rest, destination = Cat(kept.rkey, kept.dma_length), Cat(kept.swap_add, kept.compare)
+    What a row has no field for lies in those of other headers."""
+    ip, destination = reth_or_ip(kept), atomic_or_gid(kept).gid
     ipv4 = Cat(
         Const(0, 8 * (GRH_SIZE - IPV4.size)),
         Const(4 << 4 | IPV4.size // 4, 8),
         kept.traffic_class,
-        rest[:48],
+        ip.ipv4.middle,
         kept.hop_limit,
         Const(IP_PROTOCOL_UDP, 8),
-        rest[48:],
+        ip.ipv4.checksum,
         kept.src_gid[96:],
         destination[96:],
     )
-    return Mux(kept.ipv6, Cat(rest, kept.src_gid, destination), ipv4)
+    return Mux(kept.ipv6, Cat(ip.ipv6, kept.src_gid, destination), ipv4)
 
 
 class GrhJoin(wiring.Component):

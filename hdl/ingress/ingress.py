@@ -17,9 +17,10 @@ from hdl.common.ram import WIDE_BITS
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.csr.counter_names import DROP_REASONS
-from hdl.ports.headers import IN_VA, GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
+from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
 from hdl.ports.latency import ReceiveSteps
 from hdl.ports.packet import packet_stream
+from hdl.ports.shared import in_va
 from hdl.ports.trace import Verdict
 
 from .buffer import ReceiveBuffer
@@ -229,7 +230,7 @@ class Ingress(wiring.Component):
             "pkey_index": delayed(m, partition.index, matched, name="pkey_index"),
         }
         with m.If(datagram):
-            m.d.comb += [row.va[IN_VA[name]].eq(value) for name, value in late.items()]
+            m.d.comb += [in_va(row).deth[name].eq(value) for name, value in late.items()]
 
     def _deliver(self, m: Module, buffer) -> None:
         """Rows and payload, that of datagrams with its GRH area."""

@@ -11,6 +11,7 @@ from hdl.common.checksum import WordSum
 from hdl.common.delay import delayed
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.ports.headers import GidRow, GroupAddress
+from hdl.ports.shared import EX
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ICRC_BYTES,
@@ -42,7 +43,7 @@ from .address import AddressMatch
 from .collector import LENGTH_BITS
 from .decoder import ethertype, is_ipv6, is_vlan
 from .groups import GroupMatch, MacOfGroup, found_groups
-from .rows import KEPT
+from .rows import ATOMIC_OR_GID, KEPT, RETH_OR_IP
 
 __all__ = ["HeaderChecks", "HeaderParser"]
 
@@ -292,28 +293,18 @@ class HeaderParser(wiring.Component):
         return Mux(v6, raw(ip, IPV6, field), Cat(_PREFIX, raw(ip, IPV4, field)))
 
     def _fields(self, m: Module, row, ip: Value, l4: Value, v6: Value) -> list:
+        """Assignments of a row's fields, but for those that are worked out later."""
+
         def bth(field: str) -> Value:
             return get(l4, BTH, field, at=UDP.size)
 
-        def extended(header: Header, field: str, after: int = 0) -> Value:
-            return get(l4, header, field, at=EXTENDED_AT + after)
+        def extended(header: Header, field: str) -> Value:
+            return get(l4, header, field, at=EXTENDED_AT)
 
-        imm = Signal(unsigned(32))
-        deth = Signal()
-        m.d.comb += imm.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT))
-        with m.Switch(bth("opcode")):
-            for code, opcode in ROCE_OPCODES.items():
-                names = opcode.headers
-                with m.Case(code):
-                    m.d.comb += deth.eq(DETH in names)
-                    if IETH in names:
-                        m.d.comb += imm.eq(extended(IETH, "rkey"))
-                    elif IMM_DT in names:
-                        after = sum(h.size for h in names[: names.index(IMM_DT)])
-                        m.d.comb += imm.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT + after))
-        # Of a datagram: what its GRH area needs and no other field has (``grh_area``).
-        gid = self._gid(ip, "destination", v6)
-        rest = Mux(v6, ip[:64], Cat(ip[16:64], ip[80:96]))
+        imm, deth = self._by_opcode(m, l4)
+        # Of a datagram: what its GRH area needs of the IP header and no other field has.
+        of_ip = data.View(RETH_OR_IP, Mux(v6, ip[:64], Cat(ip[16:64], ip[80:96]))).reth
+        of_gid = data.View(ATOMIC_OR_GID, self._gid(ip, "destination", v6)).atomic
         return [
             row.opcode.eq(bth("opcode")),
             row.solicited.eq(bth("solicited")),
@@ -322,11 +313,11 @@ class HeaderParser(wiring.Component):
             row.dest_qp.eq(bth("dest_qp")),
             row.psn.eq(bth("psn")),
             row.va.eq(extended(RETH, "va")),
-            row.rkey.eq(Mux(deth, rest[:32], extended(RETH, "rkey"))),
-            row.dma_length.eq(Mux(deth, rest[32:], extended(RETH, "dma_length"))),
+            row.rkey.eq(Mux(deth, of_ip.rkey, extended(RETH, "rkey"))),
+            row.dma_length.eq(Mux(deth, of_ip.dma_length, extended(RETH, "dma_length"))),
             row.imm.eq(imm),
-            row.swap_add.eq(Mux(deth, gid[:64], extended(ATOMIC_ETH, "swap_add"))),
-            row.compare.eq(Mux(deth, gid[64:], extended(ATOMIC_ETH, "compare"))),
+            row.swap_add.eq(Mux(deth, of_gid.swap_add, extended(ATOMIC_ETH, "swap_add"))),
+            row.compare.eq(Mux(deth, of_gid.compare, extended(ATOMIC_ETH, "compare"))),
             row.ipv6.eq(v6),
             row.src_gid.eq(self._gid(ip, "source", v6)),
             row.traffic_class.eq(
@@ -334,3 +325,24 @@ class HeaderParser(wiring.Component):
             ),
             row.hop_limit.eq(Mux(v6, get(ip, IPV6, "hop_limit"), get(ip, IPV4, "ttl"))),
         ]
+
+    def _by_opcode(self, m: Module, l4: Value) -> tuple[Signal, Signal]:
+        """What depends on the opcode: immediate or key to invalidate (``EX``), which lie behind the
+        other extended headers; and whether it is a datagram's."""
+        imm = Signal(unsigned(32))
+        deth = Signal()
+        found = data.View(EX, imm)
+        m.d.comb += found.imm_data.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT))
+        with m.Switch(get(l4, BTH, "opcode", at=UDP.size)):
+            for code, opcode in ROCE_OPCODES.items():
+                names = opcode.headers
+                with m.Case(code):
+                    m.d.comb += deth.eq(DETH in names)
+                    if IETH in names:
+                        key = get(l4, IETH, "rkey", at=EXTENDED_AT)
+                        m.d.comb += found.invalidate_rkey.eq(key)
+                    elif IMM_DT in names:
+                        before = sum(h.size for h in names[: names.index(IMM_DT)])
+                        immediate = raw(l4, IMM_DT, "imm", at=EXTENDED_AT + before)
+                        m.d.comb += found.imm_data.eq(immediate)
+        return imm, deth

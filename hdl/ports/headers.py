@@ -1,5 +1,6 @@
 """Per-packet rows that travel beside the payload: what ingress found and what egress must build.
 
+Fields that share bits are unions of ``hdl.ports.shared``.
 Numbers (PSN, VA, lengths, keys) are native integers. GIDs, MACs and immediates are raw bytes, first
 byte of the wire in bits 7:0. An IPv4 address a.b.c.d is the GID ::ffff:a.b.c.d.
 """
@@ -12,7 +13,6 @@ from .numbers import QpNumber
 
 __all__ = [
     "PACKET_GENERATION",
-    "IN_VA",
     "AddressVector",
     "Departure",
     "GidRow",
@@ -27,16 +27,6 @@ __all__ = [
 #: goes back four times is taken for a new one and goes out, which is no more than a repeated
 #: packet.
 PACKET_GENERATION = 2
-#: Fields of extended headers at the place of RETH, with the bits of ``va`` that hold them.
-IN_VA = {
-    "syndrome": slice(56, 64),  # AETH
-    "msn": slice(32, 56),
-    "qkey": slice(32, 64),  # DETH
-    "src_qp": slice(0, 24),
-    "priority": slice(24, 27),  # what ingress finds, in DETH's reserved byte
-    "pkey_index": slice(27, 31),
-    "pkey_hit": slice(31, 32),
-}
 
 #: The P_Key table of a function. An entry without a partition is 0.
 PkeyRow = data.StructLayout({f"key{n}": 16 for n in range(MAX_PKEYS)})
@@ -104,7 +94,7 @@ class TxHeader(data.Struct):
     pkey: 16
     dest_qp: 24
     psn: 24
-    va: 64  # RETH, AtomicETH; the value of AtomicAckETH; DETH: its fields as in ``IN_VA``
+    va: 64  # RETH, AtomicETH; the value of AtomicAckETH; the fields of DETH: ``in_va``
     rkey: 32  # RETH, AtomicETH, IETH
     dma_length: 32  # RETH
     imm: 32  # ImmDt, raw bytes
@@ -132,9 +122,9 @@ class RxHeader(data.Struct):
     dest_qp: 24
     psn: 24
     va: 64
-    rkey: 32  # RETH, AtomicETH; IETH's key is in imm, see below
+    rkey: 32  # RETH, AtomicETH; IETH's key is in imm
     dma_length: 32
-    imm: 32  # ImmDt raw bytes; IETH: the R_Key as a number
+    imm: 32  # ImmDt, or the key of IETH: ``ex``
     syndrome: 8
     msn: 24
     qkey: 32  # DETH

@@ -114,8 +114,8 @@ class FetchStatus(enum.Enum, shape=2):
 
 class SendWqe(data.Struct):
     """A decoded send WQE (VR-4, cmd_post_send); its SGEs or inline bytes are in its line, and the
-    operands of an atomic too. Of a datagram ``remote_addr`` is the QPN (23:0) and the Q_Key (63:32)
-    that lie in its place."""
+    operands of an atomic too. What ``remote_addr`` and ``rkey`` are for work requests that have
+    others in their place: ``operands`` (``hdl.ports.shared``)."""
 
     operation: RequestOperation
     fence: 1
@@ -124,7 +124,7 @@ class SendWqe(data.Struct):
     inline: 1
     num_sge: 6
     wr_id: 64
-    imm: 32  # immediate (raw bytes) or key to invalidate
+    imm: 32  # immediate, or the key to invalidate: ``ex``
     remote_addr: 64
     rkey: 32
     length: 32  # message bytes: sum of the SGEs, or the inline bytes
@@ -140,7 +140,8 @@ class RecvWqe(data.Struct):
 
 class Destination(data.Struct):
     """Where a datagram goes: the address vector of its WQE (virtio_rdma_av, VR-4.7), as the guest
-    wrote it. It is kept beside the WQE's line."""
+    wrote it; or the operands of BIND_MW that lie there (``operands``). It is kept beside the WQE's
+    line."""
 
     pd: 32
     gid_index: 8
@@ -336,7 +337,7 @@ class Completion(data.Struct):
     opcode: 8  # WC opcode
     vendor_error: 32
     byte_len: 32
-    imm: 32
+    imm: 32  # immediate, or the key that was invalidated: ``ex``
     qp_num: 24
     src_qp: 24
     pkey_index: 4  # of a datagram, and its priority

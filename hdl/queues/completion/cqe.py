@@ -10,6 +10,7 @@ from hdl.common.shift import keep_mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.jobs import Completion, QueueErrorCause
+from hdl.ports.shared import ex
 
 from ..ring.types import Segment
 
@@ -57,7 +58,7 @@ class CqeWriter(wiring.Component):
             fields.opcode.eq(completion.opcode),
             fields.vendor_err.eq(completion.vendor_error),
             fields.byte_len.eq(completion.byte_len),
-            fields.ex.imm_data.eq(completion.imm),
+            fields.ex.eq(ex(completion)),
             fields.qp_num.eq(completion.qp_num),
             fields.src_qp.eq(completion.src_qp),
             fields.wc_flags.eq(completion.flags),

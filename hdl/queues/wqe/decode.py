@@ -63,7 +63,7 @@ def element_limit(config: NicConfig) -> int:
 
 def destination(m: Module, field: Callable[[str], Value]) -> Signal:
     """The address vector of a WQE from the fields of cmd_post_send; ``field`` gives one by name.
-    Its beginning is where BIND_MW has fields of its own."""
+    Of BIND_MW it holds the operands that lie there (``hdl.ports.shared.operands``)."""
     found = Signal(Destination, name="destination_now")
     packed = field("wr.ud.av.sl_tclass_flowlabel")
     m.d.comb += [

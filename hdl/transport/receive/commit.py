@@ -15,6 +15,7 @@ from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterCh
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpRx, RxMessage
+from hdl.ports.shared import ex
 
 from .ack_coalescer import AckCoalescer
 from .failed_qps import FailedQp, FailedQps
@@ -244,7 +245,7 @@ class Commit(wiring.Component):
         m.d.comb += [
             asked.function.eq(done.function),
             asked.pd.eq(record.pd),
-            asked.key.eq(done.imm),
+            asked.key.eq(ex(done).invalidate_rkey),
             asked.qp.eq(record.qp),
         ]
         # KEY: asks for the key to become invalid; ends when that is taken.

@@ -12,6 +12,7 @@ from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Effects, Oldest, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpAck
+from hdl.ports.shared import ex
 
 from ..outstanding.types import Pop
 from ..recovery.policy import Acknowledged, AtHand, Cause, Loss, Recovery, Verdict
@@ -237,7 +238,8 @@ def drive_effects(m: Module, s: CompleterState, effects: Effects, queue) -> None
         done.status.eq(s.status),
         done.opcode.eq(entry.completion),
         done.byte_len.eq(Mux(failed, 0, entry.length)),
-        done.imm.eq(entry.key),  # for the commit stage; the driver does not look at it
+        # For the commit stage; the driver does not look at it.
+        ex(done).invalidate_rkey.eq(entry.key),
         done.qp_num.eq(cfg.qpn),
         done.src_qp.eq(cfg.dest_qpn),
         done.solicited.eq(failed),

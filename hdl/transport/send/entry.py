@@ -11,6 +11,7 @@ from hdl.ports.jobs import SendFetched
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpCfg, QpTx
+from hdl.ports.shared import ex
 
 from ..outstanding.types import Append
 
@@ -81,7 +82,7 @@ class RequestEntry(wiring.Component):
             entry.completion.eq(operation.completion),
             entry.data.eq(operation.data & ~unsent),  # unsent: no READ on its way
             entry.invalidate.eq(operation.invalidate & operation.data),
-            entry.key.eq(wqe.wqe.imm),
+            entry.key.eq(ex(wqe.wqe).invalidate_rkey),
             entry.signaled.eq(wqe.wqe.signaled | self.cfg.signal_all),
             entry.length.eq(wqe.wqe.length),
             entry.first_psn.eq(self.row.psn),

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux
 from amaranth.lib import data
 
 from hdl.config import NicConfig
-from hdl.ports.headers import IN_VA
 from hdl.ports.numbers import ordinal_of
 from hdl.ports.operations import packet_code, unanswered
+from hdl.ports.shared import ex, in_va, operands
 from hdl.wire.opcodes import Kind
 
 __all__ = ["ACK_AFTER", "Place", "datagram_headers", "note_departure", "request_headers"]
@@ -53,9 +53,9 @@ def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) 
         header.dest_qp.eq(cfg.dest_qpn),
         header.psn.eq(row.psn),
         header.va.eq(wqe.remote_addr),
-        header.rkey.eq(Mux(operation.kind == Kind.SEND, wqe.imm, wqe.rkey)),  # IETH or RETH
+        header.rkey.eq(Mux(operation.kind == Kind.SEND, ex(wqe).invalidate_rkey, wqe.rkey)),
         header.dma_length.eq(place.left),
-        header.imm.eq(wqe.imm),
+        header.imm.eq(ex(wqe).imm_data),
         header.av.eq(cfg.av),
     ]
 
@@ -66,7 +66,8 @@ def datagram_headers(m: Module, config: NicConfig, header, wqe, cfg, destination
     A Q_Key with bit 31 set means the QP's own, so no user can name a privileged one (IBTA vol 1,
     10.2.5). The UDP port follows from flow label and QPNs, so that it is the same for each pair.
     """
-    qkey, qpn = wqe.remote_addr[32:], wqe.remote_addr[:24]
+    named, deth = operands(wqe, destination).ud, in_va(header).deth
+    qkey, qpn = named.remote_qkey, named.remote_qpn[:24]
     label, ordinal = destination.flow_label, ordinal_of(config, cfg.function)
     first = 0  # of the function's addresses
     for n in range(config.functions):
@@ -74,8 +75,8 @@ def datagram_headers(m: Module, config: NicConfig, header, wqe, cfg, destination
     spread = label[:14] ^ label[14:] ^ cfg.qpn[:14] ^ qpn[:14]
     m.d.comb += [
         header.dest_qp.eq(qpn),
-        header.va[IN_VA["qkey"]].eq(Mux(qkey[31], cfg.qkey, qkey)),
-        header.va[IN_VA["src_qp"]].eq(cfg.qpn),
+        deth.qkey.eq(Mux(qkey[31], cfg.qkey, qkey)),
+        deth.src_qp.eq(cfg.qpn),
         header.av.sgid_index.eq(first + destination.gid_index),
         header.av.udp_source.eq(Cat(spread, Const(FIRST_PORT >> 14, 2))),
     ]

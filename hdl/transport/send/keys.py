@@ -1,7 +1,7 @@
 """Work requests that the requester executes by itself: LOCAL_INV, REG_MR and BIND_MW."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import OPTIONAL_ACCESS, Access, WcStatus
@@ -10,6 +10,7 @@ from hdl.ports.jobs import Destination, SendWqe
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpCfg
+from hdl.ports.shared import ex, operands
 
 __all__ = ["BOUND", "REGISTERED", "RequestKeys"]
 
@@ -61,20 +62,20 @@ class RequestKeys(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         wqe, refused = self.wqe, Signal()
-        register = ~wqe.operation.invalidate  # or binds
-        bad = self._bad_access(register)
-        self._request(m, register)
-        failure = Mux(register, WcStatus.MW_BIND_ERR.value, WcStatus.LOC_PROT_ERR.value)
+        grants = ~wqe.operation.invalidate  # REG_MR or BIND_MW: it gives a key rights
+        bad = self._bad_access(grants)
+        self._request(m, grants)
+        failure = Mux(grants, WcStatus.MW_BIND_ERR.value, WcStatus.LOC_PROT_ERR.value)
         m.d.comb += self.status.eq(Mux(refused, failure, WcStatus.SUCCESS.value))
         if self._config.windows:
-            self._window(m, register)
+            self._window(m, grants)
         with m.FSM(name="keys"):
             # IDLE: nothing is executed; ``start`` ends it.
             with m.State("IDLE"):
                 m.d.sync += refused.eq(bad)
                 with m.If(self.start):
                     m.next = "ASK"
-                    with m.If(~register | wqe.fence):
+                    with m.If(~grants | wqe.fence):
                         m.next = "SETTLE"
             # SETTLE: waits for the receive side to decide what came before; ends when it has.
             with m.State("SETTLE"):
@@ -99,45 +100,45 @@ class RequestKeys(wiring.Component):
                 m.next = "IDLE"
         return m
 
-    def _bad_access(self, register: Value) -> Value:
-        """Whether REG_MR or BIND_MW asks for rights that it may not ask for."""
-        access = self.wqe.rkey  # wr.reg and wr.bind lie where wr.rdma does (VR-4.3)
+    @property
+    def _operands(self) -> data.View:
+        return operands(self.wqe, self.destination if self._config.windows else None)
+
+    def _bad_access(self, grants: Value) -> Value:
+        """Whether REG_MR or BIND_MW, which ``grants`` rights, asks for some that it may not."""
+        access = self._operands.reg.access  # BIND_MW has its own there, too
         remote = (access & int(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
         # Who lets peers write must be able to write, too.
-        bad = register & (((access & ~REGISTERED) != 0) | (remote & ~access[0]))
+        bad = grants & (((access & ~REGISTERED) != 0) | (remote & ~access[0]))
         if not self._config.windows:
             return bad
         return Mux(self.wqe.operation.bind, (access & ~BOUND) != 0, bad)
 
-    def _request(self, m: Module, register: Value) -> None:
-        """What is asked of the owner of the keys. ``register``: it is no LOCAL_INV."""
-        wqe, request = self.wqe, self.port.req.payload
-        # wr.reg: mrn, key and access in the fields of wr.rdma.
-        mrn, key, access = wqe.remote_addr[:32], wqe.remote_addr[32:], wqe.rkey
+    def _request(self, m: Module, grants: Value) -> None:
+        """What is asked of the owner of the keys for LOCAL_INV and, if it ``grants`` rights, for
+        REG_MR."""
+        named, request = self._operands.reg, self.port.req.payload
         m.d.comb += [
-            request.register.eq(register),
+            request.register.eq(grants),
             request.function.eq(self.cfg.function),
             request.pd.eq(self.cfg.pd),
-            request.key.eq(Mux(register, key, wqe.imm)),
-            request.mrn.eq(mrn),
-            request.access.eq(access[:4]),
+            request.key.eq(Mux(grants, named.key, ex(self.wqe).invalidate_rkey)),
+            request.mrn.eq(named.mrn),
+            request.access.eq(named.access[:4]),
         ]
 
-    def _window(self, m: Module, register: Value) -> None:
-        """What BIND_MW has beside that: wr.bind lies where wr.rdma and the beginning of wr.ud.av
-        do. What no other change has is not looked at in others."""
-        wqe, request, there = self.wqe, self.port.req.payload, self.destination
-        bind = wqe.operation.bind
+    def _window(self, m: Module, grants: Value) -> None:
+        """What BIND_MW asks for instead, with the same function, PD and access. Its own fields are
+        not looked at for LOCAL_INV and REG_MR."""
+        named, request, bind = self._operands.bind, self.port.req.payload, self.wqe.operation.bind
         m.d.comb += [
-            request.register.eq(register & ~bind),
+            request.register.eq(grants & ~bind),
             request.bind.eq(bind),
-            request.lkey.eq(there.pd),
-            request.va.eq(wqe.remote_addr),
-            request.length.eq(
-                Cat(there.flow_label, there.traffic_class, there.sl, there.dgid[:32])
-            ),
-            request.zero_based.eq((wqe.rkey & int(Access.ZERO_BASED)) != 0),
+            request.lkey.eq(named.lkey),
+            request.va.eq(named.addr),
+            request.length.eq(named.length),
+            request.zero_based.eq((named.access & int(Access.ZERO_BASED)) != 0),
             request.qp.eq(self.qp),
         ]
         with m.If(bind):
-            m.d.comb += request.key.eq(there.dgid[32:64])
+            m.d.comb += request.key.eq(named.rkey)
