@@ -126,7 +126,7 @@ class KeyCheck(wiring.Component):
         last, place, whole = asked[1], Signal(48), Signal()
         within = at_most(Cat(distance[:bits], Const(0, reached - bits)), furthest[:reached])
         m.d.comb += [
-            whole.eq(~last.access[ATOMIC_BIT] | self._is_word(last, paged, place)),
+            whole.eq(self._is_whole(last, paged, place)),
             ok.eq(empty_2 | (allowed & distance[bits] & furthest[reached] & within & whole)),
             place.eq(wide_sum(m, distance[: min(48, bits)], start)[: place_bits(self._config)]),
         ]
@@ -170,17 +170,19 @@ class KeyCheck(wiring.Component):
         changes = (request.access & ~ACCESS_REMOTE_READ) != 0
         return Mux(request.entry, Mux(changes, ACCESS_LOCAL_WRITE, 0), request.access)
 
-    def _is_word(self, request, paged: Value, place: Value) -> Value:
-        """Whether an atomic's bytes are a word of the bus.
+    def _is_whole(self, request, paged: Value, place: Value) -> Value:
+        """Whether the bytes of an atomic are a word of the bus; those of others always are.
 
         A region may begin at any byte, and its word could reach into another page than the one that
         its first byte is in. Addresses of the bus come from peers, who have been asked for a
         multiple of 8, or from entries, which may begin and end anywhere.
         """
+        atomic, aligned = request.access[ATOMIC_BIT], place[:3] == 0
         if not self._indirect:
-            return ~paged | (place[:3] == 0)
-        within = (request.length == ATOMIC_BYTES) & (place[:3] == 0)
-        return request.check_only | Mux(request.entry, within, ~paged | (place[:3] == 0))
+            return ~(atomic & paged) | aligned
+        atomic &= ~request.check_only
+        cut = request.entry & (request.length != ATOMIC_BYTES)
+        return ~(atomic & (paged | request.entry)) | (aligned & ~cut)
 
     def _wraps(self, request, past) -> Value:
         """Whether a request ends beyond the address space; ``past``: the sum of its length and the
