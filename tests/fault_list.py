@@ -721,6 +721,12 @@ FAULTS = (
         tests=(f"{INDIRECT}::test_ranges_of_a_packet_are_limited",),
     ),
     Fault(
+        name="read-of-the-other-client",
+        what="what comes back for the walk of an indirect key's entries goes to the page cache",
+        force=Force("hdl.memory.share:ReadShare", "owners.r_data", stuck(0)),
+        tests=(f"{INDIRECT}::test_entries_of_regions_with_pages",),
+    ),
+    Fault(
         name="page-size-ignored",
         what="all pages have 4 KiB",
         force=Force("hdl.memory.keys:KeyCheck", "page_size", stuck(0)),

@@ -43,8 +43,9 @@ def walk_members(config: NicConfig) -> dict:
 
     ``i``: a request and its key's row, one at a time. ``o``: the ranges that its bytes are, in
     order and without gaps, the last with ``last``: no more bytes than the request has, however
-    wrong the row and the entries are, because nobody has checked either. ``read_client``: reads
-    of entries; what has been asked for is answered before ``last`` is offered.
+    wrong the row and the entries are, because nobody has checked either. It is looked up in the
+    cycle in which it is offered, so offers come from registers. ``read_client``: reads of entries;
+    what has been asked for is answered before ``last`` is offered.
     """
     return {
         "i": In(stream.Signature(KeyedRequest)),

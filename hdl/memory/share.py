@@ -3,10 +3,11 @@
 from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.arbiter import StreamArbiter
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, ReadRequest
 
@@ -20,8 +21,9 @@ class ReadShare(wiring.Component):
     """Passes the reads of ``clients`` clients on as those of one, in turn.
 
     Members: ``client0`` and on, In; ``read_client`` Out.
-    Latency: a cycle for a request, none for the data. Throughput: a request per cycle, up to
-    ``READS`` on their way. Errors: none of its own. Reset: nothing is on its way.
+    Latency: 2 cycles for a request, none for the data. Throughput: a request per cycle, of one
+    client every other cycle; up to ``READS`` on their way. Errors: none of its own.
+    Reset: nothing is on its way.
     """
 
     def __init__(self, *, config: NicConfig, clients: int):
@@ -47,11 +49,14 @@ class ReadShare(wiring.Component):
         ]
         for n in range(self._clients):
             client, port = getattr(self, f"client{n}"), getattr(arbiter, f"i{n}")
+            # Whether a client may go on does not depend on the others in the same cycle.
+            m.submodules[f"offer{n}"] = offer = Register(shape=ReadRequest)
+            connect(m, flipped(client.req), offer.i)
             m.d.comb += [
-                port.valid.eq(client.req.valid),
-                port.p.request.eq(client.req.payload),
+                port.valid.eq(offer.o.valid),
+                port.p.request.eq(offer.o.payload),
                 port.p.owner.eq(n),
-                client.req.ready.eq(port.ready),
+                offer.o.ready.eq(port.ready),
                 client.rsp.valid.eq(answer.valid & (owners.r_data == n)),
                 client.rsp.payload.eq(answer.payload),
             ]

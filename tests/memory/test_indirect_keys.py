@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -67,6 +68,7 @@ class Bench:
     words: list[tuple[int, int]] = field(default_factory=list)
     now: int = 0
     replies: int = 0
+    lists: dict[int, bytes] = field(default_factory=dict)  # lines of page lists, by address
 
     def ask(self, va: int, length: int, key: int = PAIR_KEY, **job) -> None:
         place = {"kind": ScatterKind.KEY, "function": FUNCTION, "pd": PD, "offset": length}
@@ -142,9 +144,10 @@ class Bench:
             self.now += 1
             self.replies += replied
             if asked:
-                assert read.length == 64 and read.addr == TABLE
+                assert read.length == 64
+                line = self.table if read.addr == TABLE else self.lists[read.addr]
                 for n in range(8):
-                    data = int.from_bytes(self.table[8 * n : 8 * n + 8], "little")
+                    data = int.from_bytes(line[8 * n : 8 * n + 8], "little")
                     last = {"last": n == 7, "error": self.failing and n == 7}
                     answers.append((self.now + LATENCY, {"data": data} | last))
             if wrote:
@@ -250,6 +253,29 @@ def test_an_error_in_the_second_entry_leaves_no_byte(second, line):
     refused = LOC_PROT_ERR if line else REM_ACCESS_ERR
     assert dut.run() == [refused, OK]
     assert dut.written == dict(zip(places(40, 60), sent(1, 60), strict=True))
+
+
+def test_entries_of_regions_with_pages():
+    """Reads of page lists and of entries go to the host side by side, and each gets its own."""
+    dut, lines = bench(), {LEFT: 0x9000, RIGHT: 0xA040}
+    for key, (start, *_), pages in ((LEFT, FIRST, 0x50000), (RIGHT, SECOND, 0x60000)):
+        row = {"type": PAGES, "va": start & -PAGE, "length": 8 * PAGE, "block": lines[key] // 64}
+        dut.rows[key] = dut.rows[key] | row
+        dut.lists[lines[key]] = struct.pack("<8Q", *(pages + PAGE * n for n in range(8)))
+    dut.rows[WINDOW] = dut.rows[LEFT] | {"type": BOUND_1, "access": 15, "parent": LEFT >> 8}
+    moved = {0x10000: 0x50000, 0x20000: 0x60000}
+    expected: dict[int, int] = {}
+    for n in range(9):
+        va = 37 * n % (TOTAL - 40)
+        if n % 3 == 1:
+            dut.ask(0x10400 + PAGE * (n // 3), 8, WINDOW)
+            where = [0x50400 + PAGE * (n // 3) + at for at in range(8)]
+        else:
+            dut.ask(va, 40)
+            where = [moved[at & -PAGE] | at % PAGE for at in places(va, 40)]
+        expected |= dict(zip(where, sent(n, len(where)), strict=True))
+    assert dut.run() == [OK] * 9
+    assert dut.written == expected
 
 
 def test_entries_that_cannot_be_read():
