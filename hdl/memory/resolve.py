@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.common.contract import require
+from hdl.common.contract import keeps_offers, require
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
@@ -185,6 +185,7 @@ class KeyResolve(wiring.Component):
         with m.If(replaced & self.o.ready):
             m.d.sync += [walked.eq(found), walking.eq(1), waits.eq(1)]
 
+        keeps_offers(m, platform, self)
         entry = self._walk(m, walked, waits)
         # Ranges of the packet so far: all are kept until its verdict.
         ranges, excess = Signal(range(MOST_ENTRIES + 1)), Signal()

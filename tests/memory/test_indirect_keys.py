@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from dataclasses import dataclass, field
 from functools import cache
@@ -60,6 +61,7 @@ class Bench:
     rows: dict[int, dict]
     table: bytes
     jobs: list[dict] = field(default_factory=list)
+    stall: random.Random | None = None  # when others are not always ready
     failing: bool = False  # the host does not answer reads
     sge: tuple[int, int, int] = (0, 0, 0)
     statuses: list[int] = field(default_factory=list)
@@ -119,8 +121,12 @@ class Bench:
         for port in (reads.req, writes, word, self.dut.reply, self.dut.checked):
             ctx.set(port.ready, 1)
         answers: list[tuple[int, dict]] = []
+        told = self.dut.checked
         place = before = 0
+        stalled = (reads.req, writes, told)
         while True:
+            for port in stalled if self.stall else ():
+                ctx.set(port.ready, self.stall.random() < 0.6)
             due = bool(answers) and answers[0][0] <= self.now
             ctx.set(reads.rsp.valid, due)
             if due:
@@ -137,9 +143,10 @@ class Bench:
                 status,
                 replied,
             ) = await ctx.tick().sample(
-                *(reads.req.valid, reads.req.payload, writes.valid, writes.payload),
+                *(reads.req.valid & reads.req.ready, reads.req.payload),
+                *(writes.valid & writes.ready, writes.payload),
                 *(word.valid, word.payload),
-                *(self.dut.checked.valid, self.dut.checked.p.status, self.dut.reply.valid),
+                *(told.valid & told.ready, told.p.status, self.dut.reply.valid),
             )
             self.now += 1
             self.replies += replied
@@ -360,6 +367,26 @@ def test_order_is_kept():
             expected |= dict(
                 zip(range(0x40000 + 64 * n, 0x40008 + 64 * n), sent(n, 8), strict=True)
             )
+    assert dut.written == expected
+
+
+@pytest.mark.parametrize("stall", [False, True])
+def test_any_order(stall):
+    """Good and bad ranges under all keys, one behind the other, against what the rows say."""
+    rng = random.Random(stall)
+    dut = bench(stall=rng if stall else None)
+    dut.rows[LEFT] = dut.rows[LEFT] | {"access": 15}
+    wanted, expected = [], {}
+    for n in range(80):
+        key = rng.choice((PAIR_KEY, PAIR_KEY, PAIR_KEY ^ 1, LEFT, OTHER_PD))
+        va, length = rng.randrange(TOTAL), rng.randint(1, 70)
+        dut.ask(va, length, key)
+        good = key == LEFT or (key == PAIR_KEY and va + length <= TOTAL)
+        wanted.append(OK if good else REM_ACCESS_ERR)
+        where = places(va, length) if key == PAIR_KEY else range(va, va + length)
+        if good:
+            expected |= dict(zip(where, sent(n, length), strict=True))
+    assert dut.run() == wanted
     assert dut.written == expected
 
 
