@@ -99,6 +99,13 @@ IN_TURN = ("tests/memory/test_atomics_and_writes.py",)
 SEND = ("tests/transport/test_send.py",)
 RECEIVE = ("tests/transport/test_receive.py::test_receive[receive]",)
 RECEIVE_UNANSWERED = ("tests/transport/test_receive.py::test_receive[unanswered]",)
+LATE_ROWS = (
+    "tests/transport/test_late.py::test_machines_wait_for_their_rows"
+    "[resend-each_restart_begins_a_generation_of_the_qp]",
+)
+LATE_ROWS_RECEIVE = (
+    "tests/transport/test_late.py::test_the_receive_side_waits_for_its_rows[unanswered]",
+)
 UNANSWERED = ("tests/transport/test_unanswered.py",)
 DRAINED = ("tests/transport/test_drained_qp.py",)
 WINDOW = ("tests/memory/test_read_window.py",)
@@ -814,7 +821,9 @@ FAULTS = (
     Fault(
         name="reads-unlimited",
         what="READs are fetched that cannot be started",
-        force=Force("hdl.transport.send.scheduler:Scheduler", "row.row.reading", stuck(0)),
+        force=Force(
+            "hdl.transport.send.scheduler:Scheduler", "context.rows.fetch.reading", stuck(0)
+        ),
         tests=SEND,
     ),
     # Rings.
@@ -923,7 +932,7 @@ FAULTS = (
         force=Force(
             "hdl.transport.reply.turns:ReplyTurns",
             "refused.payload.generation",
-            like("row.row.generation"),
+            like("context.rows.reply.generation"),
         ),
         tests=REPLY,
     ),
@@ -1178,6 +1187,30 @@ FAULTS = (
         what="a packet of the same QP right behind another is worked out with the row before it",
         force=Force("hdl.transport.receive.intake:Intake", "rx_written.row", like("work.rx")),
         tests=RECEIVE,
+    ),
+    Fault(
+        name="scheduler-counts-cycles",
+        what="the scheduler takes the rows of a QP for those that it has asked for a cycle later",
+        force=Force("hdl.transport.send.scheduler:Scheduler", "context.valid", stuck(1)),
+        tests=LATE_ROWS,
+    ),
+    Fault(
+        name="requester-counts-cycles",
+        what="so does the requester",
+        force=Force("hdl.transport.send.requester:Requester", "context.valid", stuck(1)),
+        tests=LATE_ROWS,
+    ),
+    Fault(
+        name="intake-counts-cycles",
+        what="so does the intake of the receive side",
+        force=Force("hdl.transport.receive.intake:Intake", "context.valid", stuck(1)),
+        tests=LATE_ROWS_RECEIVE,
+    ),
+    Fault(
+        name="working-copy-of-another-qp",
+        what="a row that comes late is taken for the one that has just been written",
+        force=Force("hdl.transport.send.row:RequestRow", "stored_qp", like("qp")),
+        tests=LATE_ROWS,
     ),
     Fault(
         name="missed-row-counts",
@@ -1445,8 +1478,8 @@ FAULTS = (
         what="an ACK acknowledges the READs behind its request",
         force=Force(
             "hdl.transport.reply.turns:ReplyTurns",
-            "rx.row.ack_psn",
-            of(lambda true, see: see("rx.row.psn") - 1),
+            "context.rows.rx.ack_psn",
+            of(lambda true, see: see("context.rows.rx.psn") - 1),
         ),
         tests=REPLY,
     ),
@@ -1520,7 +1553,7 @@ FAULTS = (
         force=Force(
             "hdl.transport.send.scheduler:Scheduler",
             "row_write.row.asked",
-            of(lambda true, see: Mux(see("rewind.ready"), see("row.row.asked"), true)),
+            of(lambda true, see: Mux(see("rewind.ready"), see("context.rows.fetch.asked"), true)),
         ),
         tests=SEND,
     ),

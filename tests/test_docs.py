@@ -16,7 +16,7 @@ from mkdocs.exceptions import Abort
 from hdl.common.count import BYTES, COUNT
 from hdl.context.counter_bank import EIGHTH, STEP
 from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
-from hdl.ports.boxes import QP_TABLES
+from hdl.ports.context import QP_TABLES, readers
 from hdl.ports.headers import GidRow, PkeyRow
 from hdl.ports.jobs import LINE_USES
 from hdl.ports.rows import MrRow
@@ -95,7 +95,7 @@ def test_rows_of_the_tables() -> None:
         name: str(Layout.cast(row).size) for name, row in rows.items()
     }
     assert {name: sorted(shown[name][3].partition(":")[0].split(", ")) for name in QP_TABLES} == {
-        name: sorted(table.readers) for name, table in QP_TABLES.items()
+        name: sorted(readers(name)) for name in QP_TABLES
     }
 
 

@@ -1,6 +1,6 @@
 """The tables: every row that rooms share, the counters, and the firmware's registers for them."""
 
-from amaranth.hdl import Cat, Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -12,18 +12,20 @@ from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
-from hdl.ports.boxes import QP_TABLES, FunctionStatus, MemoryTables, QpTables
+from hdl.ports.boxes import RESOURCE_READERS, FunctionStatus, MemoryTables, QpTables
+from hdl.ports.context import QP_MACHINES, QP_TABLES
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
 from hdl.ports.numbers import CqNumber
 from hdl.ports.regions import RegionKeyPorts
-from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, kept_bits
+from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, ReadResource, kept_bits
 from hdl.ports.trace import TracePort
 
 from .counter_bank import CounterBank
 from .gid import GidTable
 from .groups import GroupTable
 from .mirror import ProgramMirror
+from .ram_context import RamContext
 from .region_keys import RegionKeys
 from .table import Table
 from .watch import connect_latency, connect_parity, connect_trace
@@ -46,7 +48,7 @@ ELSEWHERE = {
 class Tables(wiring.Component):
     """Rows of QPs, regions and GIDs, the counter bank and the management registers.
 
-    Members: ``qps`` In: the transport's reads and writes (``QP_TABLES``); ``mrs`` In: the memory
+    Members: ``qps`` In: the transport's looks and writes (``QpTables``); ``mrs`` In: the memory
     box's reads; ``region_keys`` In: changes of their keys; ``gid`` In: egress reads; ``gids`` Out:
     all of them, for ingress; ``pkeys`` In: its reads; ``groups`` Out, ``group_rows`` In: the
     multicast groups, for it too; ``any_group`` Out: there are some. ``cq_rows``, ``used_indices``,
@@ -103,7 +105,9 @@ class Tables(wiring.Component):
         config = self._config
         m.submodules.management = management = Management(config=config)
         self._ready: list[Signal] = []
-        self._checked: dict[str, Table] = {}
+        # Tables in which a wrong bit has been seen, and what makes them store one.
+        self._bad: dict[str, Value] = {}
+        self._spoils: list[Value] = []
         programs = self._qp_tables(m)
 
         kept = kept_bits(config)
@@ -120,7 +124,9 @@ class Tables(wiring.Component):
                 parity=config.parity,
             ),
         )
-        self._checked["mrs"] = mrs
+        if config.parity:
+            self._bad["mrs"] = mrs.bad
+            self._spoils.append(mrs.spoil)
         for number, reader in enumerate(MR_READERS):
             connect(m, flipped(getattr(self.mrs, reader)), getattr(mrs, f"read{number}"))
         gids = self._room(m, "gids", GidTable(config=config))
@@ -166,36 +172,41 @@ class Tables(wiring.Component):
         return component
 
     def _qp_tables(self, m) -> dict:
-        """The tables of ``QP_TABLES``; returns the firmware's window of each."""
-        depths = {"resources": self._config.read_resources}
-        programs, kept = {}, kept_bits(self._config)
+        """What the transport reads and writes; returns the firmware's window of each table."""
+        config = self._config
+        context = self._room(m, "qp_context", RamContext(config=config))
+        for machine in QP_MACHINES:
+            connect(m, flipped(getattr(self.qps, machine)), getattr(context, machine))
         for name, table in QP_TABLES.items():
-            made = self._room(
-                m,
-                name,
-                Table(
-                    row=table.row,
-                    depth=depths.get(name, self._config.qps),
-                    index_width=table.index,
-                    reads=len(table.readers),
-                    owned=table.owned,
-                    kept=kept.get(name, -1),
-                    parity=self._config.parity,
-                ),
-            )
-            self._checked[name] = made
-            for number, reader in enumerate(table.readers):
-                port = getattr(self.qps, f"{name}_{reader}")
-                connect(m, flipped(port), getattr(made, f"read{number}"))
-            if table.owned:
-                connect(m, flipped(getattr(self.qps, f"{name}_write")), made.write)
-            programs[name] = made.program
+            if table.owner:
+                write = f"{name}_write"
+                connect(m, flipped(getattr(self.qps, write)), getattr(context, write))
+        # No window: rows of the hardware alone.
+        resources = self._room(
+            m,
+            "resources",
+            Table(
+                row=ReadResource,
+                depth=config.read_resources,
+                index_width=16,
+                reads=len(RESOURCE_READERS),
+                parity=config.parity,
+            ),
+        )
+        for number, reader in enumerate(RESOURCE_READERS):
+            port = getattr(self.qps, f"resources_{reader}")
+            connect(m, flipped(port), getattr(resources, f"read{number}"))
+        connect(m, flipped(self.qps.resources_write), resources.write)
+        if config.parity:
+            self._bad |= {name: context.bad[name] for name in QP_TABLES}
+            self._bad["resources"] = resources.bad
+            self._spoils += [context.spoil, resources.spoil]
+        programs = {name: getattr(context, name) for name in QP_TABLES}
         # The firmware writes the responder's row and its speculative copy as one.
         both = self._room(m, "qp_rx_both", ProgramMirror(row=QpRx, index_width=QP_BITS))
         connect(m, both.first, programs["qp_rx"])
         connect(m, both.second, programs.pop("qp_rx_ahead"))
         programs["qp_rx"] = both.program
-        programs.pop("resources")  # no window: rows of the hardware alone
         return programs
 
     def _registers(self, m, management) -> None:
@@ -235,7 +246,7 @@ class Tables(wiring.Component):
         if self._config.latency:
             connect_latency(m, management.latency, self.latency)
         if self._config.parity:
-            connect_parity(m, management.parity, self._checked, self)
+            connect_parity(m, management.parity, (self._bad, self._spoils), self)
 
     def _function(self, m, core, n: int) -> None:
         """State of a guest function, and the end of its reset."""

@@ -48,16 +48,18 @@ def connect_latency(m: Module, block, port) -> None:
         ]
 
 
-def connect_parity(m: Module, block, tables: dict, box) -> None:
-    """The registers of the block ``parity``, the tables by name, and the box: its ``broken`` says
-    that there was a wrong row, and ``halted`` that the rooms stand still."""
-    bad = Cat(tables[name].bad for name in PARITY_TABLES)
+def connect_parity(m: Module, block, tables: tuple[dict, list], box) -> None:
+    """The registers of the block ``parity``; of the ``tables`` what says, by name, that there was a
+    wrong row, and what makes them store one; and the box: its ``broken`` says that there was one,
+    and ``halted`` that the rooms stand still."""
+    found, spoils = tables
+    bad = Cat(found[name] for name in PARITY_TABLES)
     errors = block.errors
     m.d.comb += [
         block.tables.eq(bad),
         block.status_broken.eq(box.halted),
         box.broken.eq(bad.any()),
-        *(tables[name].spoil.eq(block.control_spoil) for name in PARITY_TABLES),
+        *(spoil.eq(block.control_spoil) for spoil in spoils),
     ]
     with m.If(bad.any() & ~box.halted & ~errors.all()):
         m.d.sync += errors.eq(errors + 1)

@@ -4,17 +4,15 @@
 is one connection between two of them, seen from the box that its docstring names.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.abi.virtio_rdma import TYPE_FEATURES
 from hdl.common.tables import TableRead, TableWrite
-from hdl.config import QP_BITS, NicConfig
+from hdl.config import NicConfig
 
 from .atomics import AtomicRequest, AtomicResult
+from .context import QP_MACHINES, QP_TABLES, ContextRead
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
     PACKET_GENERATION,
@@ -37,18 +35,7 @@ from .jobs import (
     WqeRead,
 )
 from .numbers import QpNumber
-from .rows import (
-    MrRow,
-    QpAck,
-    QpCfg,
-    QpFetch,
-    QpReply,
-    QpRx,
-    QpSent,
-    QpTx,
-    QueueRow,
-    ReadResource,
-)
+from .rows import MrRow, QueueRow, ReadResource
 
 __all__ = [
     "ENGINES",
@@ -59,9 +46,8 @@ __all__ = [
     "MemoryDrain",
     "MemoryHost",
     "MemoryTables",
-    "QP_TABLES",
-    "QpTable",
     "QpTables",
+    "RESOURCE_READERS",
     "RecvFetchPort",
     "RxPort",
     "SendFetchPort",
@@ -92,6 +78,8 @@ class EnginePort(Signature):
         super().__init__(members)
 
 
+#: Who reads the pool of READs and atomics; the first one writes it.
+RESOURCE_READERS = ("receive", "replier")
 #: The virtqueue engines, and those of them that raise interrupts.
 ENGINES = ("recv", "send", "completion", "control")
 INTERRUPTING = ("completion", "control")
@@ -238,45 +226,20 @@ class RxPort(Signature):
         )
 
 
-@dataclass(frozen=True)
-class QpTable:
-    """One table that the transport reads: its row, its readers by name (its owner first).
-
-    ``owned``: the first reader writes it too; else only the firmware does.
-    """
-
-    row: Any
-    readers: tuple[str, ...]
-    owned: bool = True
-    index: int = QP_BITS
-
-
-#: The tables of the transport. A new reader is a new name here.
-QP_TABLES: dict[str, QpTable] = {
-    "qp_cfg": QpTable(QpCfg, ("receive", "scheduler", "requester", "replier"), owned=False),
-    "qp_fetch": QpTable(QpFetch, ("scheduler",)),
-    "qp_tx": QpTable(QpTx, ("requester", "scheduler")),
-    "qp_ack": QpTable(QpAck, ("receive", "scheduler", "requester")),
-    "qp_sent": QpTable(QpSent, ("departures", "receive")),
-    "qp_rx": QpTable(QpRx, ("receive", "requester", "replier")),
-    "qp_rx_ahead": QpTable(QpRx, ("receive",)),
-    "qp_reply": QpTable(QpReply, ("replier", "receive")),
-    "resources": QpTable(ReadResource, ("receive", "replier"), index=16),
-}
-
-
 class QpTables(Signature):
     """The transport's ports to its tables, seen from the transport.
 
-    ``<table>_<reader>``: a read port of each reader of ``QP_TABLES``; ``<table>_write``: the
-    owner's.
+    ``<machine>``: the look of each of ``QP_MACHINES`` at a QP; ``<table>_write``: the port of each
+    table's owner; ``resources_receive``, ``resources_replier``, ``resources_write``: the pool of
+    READs and atomics.
     """
 
     def __init__(self):
-        members = {}
+        members = {machine: Out(ContextRead(machine)) for machine in QP_MACHINES}
         for name, table in QP_TABLES.items():
-            for reader in table.readers:
-                members[f"{name}_{reader}"] = Out(TableRead(table.index, table.row))
-            if table.owned:
-                members[f"{name}_write"] = Out(TableWrite(table.index, table.row))
+            if table.owner:
+                members[f"{name}_write"] = Out(TableWrite(QpNumber, table.row))
+        for reader in RESOURCE_READERS:
+            members[f"resources_{reader}"] = Out(TableRead(16, ReadResource))
+        members["resources_write"] = Out(TableWrite(16, ReadResource))
         super().__init__(members)

@@ -8,7 +8,7 @@ copies.
 | qp_tx    | transport/requester               | scheduler                                 |
 | qp_ack   | transport/receive (completer)     | scheduler, requester                      |
 | qp_sent  | transport/departures              | transport/receive                         |
-| qp_rx    | transport/receive (commit)        | requester, replier                        |
+| qp_rx    | transport/commit                  | requester, replier                        |
 |          | (and a speculative copy)          | transport/receive (responder)             |
 | qp_reply | transport/replier                 | receive                                   |
 | mr       | context/region_keys (firmware)    | memory (gather side, scatter side)        |

@@ -50,23 +50,18 @@ COUNTS = {
 #: The streams whose activations the receive side serves.
 POKES = ("doorbell", "outstanding", "repoke", "firmware", "lost", "timers")
 
-#: Which parts read a table's rows (``hdl/ports/rows.py``), and by which of their ports.
-READS = {
-    "scheduler": {"qp_cfg": "cfg", "qp_fetch": "row", "qp_tx": "tx", "qp_ack": "ack"},
-    "requester": {"qp_cfg": "cfg", "qp_tx": "row", "qp_ack": "ack", "qp_rx": "rx"},
-    "departures": {"qp_sent": "row"},
-    "replier": {"qp_cfg": "cfg", "qp_rx": "rx", "qp_reply": "row", "resources": "resource"},
-    "receive": {
-        "qp_cfg": "cfg",
-        "qp_ack": "ack_read",
-        "qp_sent": "sent_read",
-        "qp_rx": "rx_read",
-        "qp_rx_ahead": "ahead_read",
-        "qp_reply": "reply",
-        "resources": "resource_read",
-    },
+#: Who looks QPs up as which of ``QP_MACHINES``, and by which port.
+LOOKS = {
+    "scheduler": ("scheduler", "context"),
+    "requester": ("requester", "context"),
+    "departures": ("departures", "context"),
+    "replier": ("replier", "context"),
+    "receive": ("receive", "context"),
+    "commit": ("receive", "committed"),
 }
-#: The one that writes them, and its port.
+#: Who reads the pool of READs and atomics, and its port.
+RESOURCES = {"receive": "resource_read", "replier": "resource"}
+#: The one that writes a table, and its port.
 WRITES = {
     "qp_fetch": ("scheduler", "row_write"),
     "qp_tx": ("requester", "row_write"),
@@ -296,9 +291,9 @@ class Transport(wiring.Component):
     def _tables(self, m: Module) -> None:
         """Each part's ports to the QPs' rows."""
         tables, parts = self.tables, m.submodules
-        for part, ports in READS.items():
-            for table, port in ports.items():
-                mine = getattr(parts[part], port)
-                connect(m, mine, flipped(getattr(tables, f"{table}_{part}")))
+        for machine, (part, port) in LOOKS.items():
+            connect(m, getattr(parts[part], port), flipped(getattr(tables, machine)))
+        for part, port in RESOURCES.items():
+            connect(m, getattr(parts[part], port), flipped(getattr(tables, f"resources_{part}")))
         for table, (part, port) in WRITES.items():
             connect(m, getattr(parts[part], port), flipped(getattr(tables, f"{table}_write")))

@@ -225,7 +225,9 @@ def received(*, atomics=True, **cfg):
 
     async def bench(ctx):
         row = {"state": QpState.RTS, "type": QpType.RC, "qpn": 3, "path_mtu": 1, "pkey": 0xFFFF}
-        ctx.set(receive.cfg.row, row | {"remote_write": 1} | cfg)
+        ctx.set(receive.context.rows.cfg, row | {"remote_write": 1} | cfg)
+        for look in (receive.context, receive.committed):
+            ctx.set(look.valid, 1)
         ctx.set(receive.header.payload.opcode, CODE)
         ctx.set(receive.header.payload.dest_qp, 3)
         ctx.set(receive.header.payload.pkey, 0xFFFF)

@@ -60,8 +60,10 @@ def flushed() -> bool:
 
     async def bench(ctx):
         row = {"state": QpState.ERR, "type": 2, "qpn": 3, "source": {"number": 5}}
-        ctx.set(receive.cfg.row, row)
-        ctx.set(Value.cast(receive.cfg.row.source.kind), KIND)
+        ctx.set(receive.context.rows.cfg, row)
+        ctx.set(Value.cast(receive.context.rows.cfg.source.kind), KIND)
+        for look in (receive.context, receive.committed):
+            ctx.set(look.valid, 1)
         ctx.set(receive.poke.payload, {"qp": 3, "flags": ReceiveFlags.FLUSH.value})
         ctx.set(receive.poke.valid, 1)
         await ctx.tick().until(receive.poke.ready)

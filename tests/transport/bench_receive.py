@@ -1320,7 +1320,7 @@ async def acks_under_load(dut):
 async def everything_fails_at_once(dut):
     """Checks of every QP fail while packets of all of them are on their way; of as many as can."""
     for qps in (7, PENDING + 8):
-        h = Overlap(dut)
+        h = Overlap(dut, limit=100_000)
         peers = []
         for qp in range(1, 1 + qps):
             make_qp(h.world, qp, max_dest_rd_atomic=4)

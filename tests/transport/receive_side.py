@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
 from hdl.transport.receive.receive import Receive
+from tests.context.late import Late
 
 __all__ = ["CONFIG", "INPUTS", "OUTPUTS", "TABLES", "WRITES", "ReceiveSide"]
 
@@ -29,18 +30,27 @@ OUTPUTS = (
     "keys_req",
     "atomic",
 )
+#: Rows of a QP that are looked at -> by which look, as which of its rows.
+LOOKS = {
+    "cfg": ("context", "cfg"),
+    "reply": ("context", "reply"),
+    "ahead_read": ("context", "rx_ahead"),
+    "rx_read": ("committed", "rx"),
+    "ack_read": ("context", "ack"),
+    "sent_read": ("context", "sent"),
+}
 #: Tables read, and tables written; their enables follow the streams in ``flags_out``.
-TABLES = ("cfg", "reply", "ahead_read", "rx_read", "ack_read", "sent_read", "resource_read")
-TABLES += ("running",)
+TABLES = (*LOOKS, "resource_read", "running")
 WRITES = ("ahead_write", "rx_write", "ack_write", "resource_write")
 
 
 class ReceiveSide(wiring.Component):
     """One vector of all ``valid`` in and ``ready`` in, one of all ``ready``, ``valid``, ``enable``
-    out: a bench in Python then looks at one signal in a cycle."""
+    out: a bench in Python then looks at one signal in a cycle. ``late``: seed of the cycles that
+    its rows take; 0: they are there a cycle later."""
 
-    def __init__(self):
-        self.receive = Receive(config=CONFIG)
+    def __init__(self, *, late: int = 0):
+        self.receive, self._late = Receive(config=CONFIG), late
         members = {
             "flags_in": In(len(INPUTS) + len(OUTPUTS)),
             "flags_out": Out(len(INPUTS) + len(OUTPUTS) + len(TABLES) + len(WRITES)),
@@ -53,8 +63,10 @@ class ReceiveSide(wiring.Component):
         for name in OUTPUTS:
             members[name] = Out(self._payload(name))
         for name in TABLES:
-            members[f"{name}_index"] = Out(getattr(self.receive, name).index.shape())
-            members[name] = In(self._shape(getattr(self.receive, name).row))
+            look, row = LOOKS.get(name, (name, None))
+            port = getattr(self.receive, look)
+            members[f"{name}_index"] = Out((port.number if row else port.index).shape())
+            members[name] = In(self._shape(port.rows[row] if row else port.row))
         for name in WRITES:
             members[f"{name}_index"] = Out(getattr(self.receive, name).index.shape())
             members[name] = Out(self._shape(getattr(self.receive, name).row))
@@ -90,7 +102,17 @@ class ReceiveSide(wiring.Component):
             if isinstance(port.ready, Signal):  # else it is always ready
                 m.d.comb += port.ready.eq(self.flags_in[bit])
             flags.append(port.valid)
+        looks = self._looks(m)
         for name in TABLES:
+            if name in LOOKS:
+                look, row = LOOKS[name]
+                port = looks[look]
+                m.d.comb += [
+                    getattr(self, f"{name}_index").eq(port.number),
+                    port.rows[row].eq(getattr(self, name)),
+                ]
+                flags.append(port.enable)
+                continue
             port = getattr(receive, name)
             m.d.comb += [
                 getattr(self, f"{name}_index").eq(port.index),
@@ -106,3 +128,15 @@ class ReceiveSide(wiring.Component):
             flags.append(port.enable)
         m.d.comb += self.flags_out.eq(Cat(flags))
         return m
+
+    def _looks(self, m: Module) -> dict:
+        """What is asked of the bench by each of Receive's looks at a QP."""
+        looks = {}
+        for name, machine in (("context", "receive"), ("committed", "commit")):
+            looks[name] = look = getattr(self.receive, name)
+            if self._late:
+                m.submodules[name] = late = Late(machine, seed=self._late)
+                wiring.connect(m, look, late.i)
+                looks[name] = look = late.o
+            m.d.comb += look.valid.eq(1)
+        return looks

@@ -10,16 +10,16 @@ from amaranth.lib import wiring
 from hdl.abi.enums import QpType, WrOpcode
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.context.table import Table
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Destination, FetchStatus, TxSource
-from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpRx, QpState, QpTx
+from hdl.ports.rows import QpState
 from hdl.transport.outstanding.table import OutstandingTable
 from hdl.transport.recovery.go_back_n import GO_BACK_N
 from hdl.transport.recovery.policy import Recovery
 from hdl.transport.send.generations import RequestGenerations
 from hdl.transport.send.requester import Requester
 from hdl.transport.send.scheduler import Scheduler
+from tests.context.late import Window, context_of, seed, slower
 from tests.operations import request_row
 from tests.simulate import Prepared, fields, simulate
 
@@ -29,9 +29,11 @@ CONFIG = NicConfig(
 
 
 class SendSide(Elaboratable):
-    """Scheduler, requester, outstanding table and the QP tables."""
+    """Scheduler, requester, outstanding table and the QP tables, which may answer ``late``."""
 
-    def __init__(self, config: NicConfig = CONFIG, recovery: Recovery = GO_BACK_N, paced=False):
+    def __init__(
+        self, config: NicConfig = CONFIG, recovery: Recovery = GO_BACK_N, paced=False, late=0
+    ):
         self.config = config
         self.scheduler = Scheduler(config=config, paced=paced)
         self.requester = Requester(config=config, recovery=recovery, paced=paced)
@@ -39,16 +41,15 @@ class SendSide(Elaboratable):
         self.outstanding = OutstandingTable(config=config)
         self.generations = RequestGenerations(config=config)
         self.destinations = Ram(shape=Destination, depth=config.send_lines, forward=False)
-        self.cfg = Table(row=QpCfg, depth=config.qps, index_width=14, reads=2, owned=False)
-        self.fetch = Table(row=QpFetch, depth=config.qps, index_width=14)
-        self.tx = Table(row=QpTx, depth=config.qps, index_width=14, reads=2)
-        self.ack = Table(row=QpAck, depth=config.qps, index_width=14, reads=2)
-        self.rx = Table(row=QpRx, depth=config.qps, index_width=14)
+        self.context = context_of(config, late)
+        self.cfg, self.fetch, self.tx, self.ack, self.rx = (
+            Window(self.context, f"qp_{name}") for name in ("cfg", "fetch", "tx", "ack", "rx")
+        )
 
     def elaborate(self, platform):
         m = Module()
-        parts = ("scheduler", "requester", "outstanding", "generations", "destinations")
-        for name in (*parts, "cfg", "fetch", "tx", "ack", "rx"):
+        parts = ("scheduler", "requester", "outstanding", "generations", "destinations", "context")
+        for name in parts:
             setattr(m.submodules, name, getattr(self, name))
         s, r, o = self.scheduler, self.requester, self.outstanding
         for a, b in (
@@ -59,16 +60,10 @@ class SendSide(Elaboratable):
             (o.appended, r.appended),
             (r.finish, o.finish),
             (r.fail, o.fail),
-            (s.cfg, self.cfg.read0),
-            (r.cfg, self.cfg.read1),
-            (s.row, self.fetch.read0),
+            (s.context, self.context.scheduler),
+            (r.context, self.context.requester),
             (s.row_write, self.fetch.write),
-            (r.row, self.tx.read0),
-            (s.tx, self.tx.read1),
             (r.row_write, self.tx.write),
-            (s.ack, self.ack.read0),
-            (r.ack, self.ack.read1),
-            (r.rx, self.rx.read0),
             (r.packet_generation, self.generations.requester),
         ):
             wiring.connect(m, a, b)
@@ -86,7 +81,12 @@ class SendSide(Elaboratable):
                     table.enable.eq(port.enable),
                     port.row.eq(table.row),
                 ]
-        m.d.comb += [s.moves.eq(r.moves), r.room.eq(o.room), self.generations.advance.eq(r.advance)]
+        m.d.comb += [
+            r.gone_back.ready.eq(1),
+            s.moves.eq(r.moves),
+            r.room.eq(o.room),
+            self.generations.advance.eq(r.advance),
+        ]
         return m
 
 
@@ -339,7 +339,7 @@ class World:
         ctx.set(o.pop.valid, 0)
 
     async def until(self, ctx, condition, limit=3000):
-        cycle = 0
+        cycle, limit = 0, limit * slower()
         if condition():
             return
         async for _ in ctx.tick():
@@ -352,9 +352,9 @@ class World:
 
 
 @cache
-def send_side(config: NicConfig, recovery: Recovery = GO_BACK_N, paced=False) -> Prepared:
-    """The ``SendSide`` of all scenarios with this configuration and policy."""
-    return Prepared(SendSide(config, recovery, paced))
+def send_side(config: NicConfig, recovery: Recovery = GO_BACK_N, paced=False, late=0) -> Prepared:
+    """The ``SendSide`` of all scenarios with this configuration, policy and back end."""
+    return Prepared(SendSide(config, recovery, paced, late))
 
 
 def run(
@@ -366,11 +366,11 @@ def run(
     paced=False,
 ) -> None:
     """Runs ``scenario(ctx, world)`` around a ``SendSide``."""
-    side = send_side(config, recovery, paced)
+    side = send_side(config, recovery, paced, seed())
     world = world(side.component)
 
     async def bench(ctx):
         await world.start(ctx)
         await scenario(ctx, world)
 
-    simulate(side, bench, deadline=deadline, background=world.models)
+    simulate(side, bench, deadline=deadline * slower(), background=world.models)

@@ -7,11 +7,10 @@ from amaranth.lib import wiring
 
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.context.table import Table
 from hdl.ports.headers import PACKET_GENERATION
-from hdl.ports.rows import QpSent
 from hdl.transport.recovery.qp_timers import TimerKind
 from hdl.transport.send.departures import WAITING, Departures
+from tests.context.late import Window, context_of, seed, slower
 from tests.simulate import simulate
 
 QPS = 4
@@ -24,14 +23,15 @@ class Bench(Elaboratable):
 
     def __init__(self):
         self.dut = Departures()
-        self.table = Table(row=QpSent, depth=QPS, index_width=14)
+        self.context = context_of(CONFIG, seed())
+        self.table = Window(self.context, "qp_sent")
         self.generations = Ram(shape=PACKET_GENERATION, depth=QPS, earlier=(0,))
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.dut, m.submodules.table = self.dut, self.table
+        m.submodules.dut, m.submodules.context = self.dut, self.context
         m.submodules.generations = self.generations
-        wiring.connect(m, self.dut.row, self.table.read0)
+        wiring.connect(m, self.dut.context, self.context.departures)
         wiring.connect(m, self.dut.write, self.table.write)
         m.d.comb += [
             self.generations.read0.index.eq(self.dut.generation.index),
@@ -103,16 +103,16 @@ def test_the_newest_counts_and_the_last_that_asks():
         await bench.leave(ctx, 1, 3)
         await bench.leave(ctx, 1, 4, asks=0)
         await bench.leave(ctx, 2, 9, timeout=0)  # it waits for ever
-        await ctx.tick().repeat(20)
+        await ctx.tick().repeat(20 * slower() ** 2)
         assert await bench.row(ctx, 1) == (4, 3, 1)
         assert await bench.row(ctx, 2) == (9, 9, 1)
         assert timers == [(1, 7)]
         # Sent again from the first one on: what has been sent is not forgotten.
         await bench.go_back(ctx, 1, generation=1)
-        await ctx.tick().repeat(10)
+        await ctx.tick().repeat(10 * slower() ** 2)
         assert await bench.row(ctx, 1) == (4, 3, 0), "nothing is waited for"
         await bench.leave(ctx, 1, 2, generation=1)
-        await ctx.tick().repeat(10)
+        await ctx.tick().repeat(10 * slower() ** 2)
         assert await bench.row(ctx, 1) == (4, 2, 1)
         assert timers == [(1, 7), (1, 7)]
 
@@ -124,11 +124,11 @@ def test_what_was_handed_over_before_the_qp_went_back():
 
     async def scenario(ctx, bench, timers):
         await bench.leave(ctx, 3, 5)
-        await ctx.tick().repeat(10)
+        await ctx.tick().repeat(10 * slower() ** 2)
         await bench.go_back(ctx, 3, generation=1)
         for psn in (6, 7):
             await bench.leave(ctx, 3, psn)
-        await ctx.tick().repeat(20)
+        await ctx.tick().repeat(20 * slower() ** 2)
         assert await bench.row(ctx, 3) == (7, 5, 0)
         assert timers == [(3, 7)]
 
@@ -146,7 +146,7 @@ def test_psns_wrap():
         for psn in (PSN - 1, PSN, PSN + 5, PSN + 2):
             await bench.leave(ctx, 1, psn)
             await ctx.tick()
-        await ctx.tick().repeat(20)
+        await ctx.tick().repeat(20 * slower() ** 2)
         assert await bench.row(ctx, 1) == (5, 2, 1)
 
     run(scenario)
@@ -159,7 +159,7 @@ def test_a_burst_is_noted_to_the_last():
         for n in range(WAITING):
             await bench.leave(ctx, n % QPS, n // QPS + 1)
         await bench.go_back(ctx, 0, generation=1)
-        await ctx.tick().repeat(8 * WAITING)
+        await ctx.tick().repeat(8 * WAITING * slower() ** 2)
         last = WAITING // QPS
         assert [await bench.row(ctx, qp) for qp in range(1, QPS)] == [(last, last, 1)] * (QPS - 1)
         assert (await bench.row(ctx, 0))[0] == last

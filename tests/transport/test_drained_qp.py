@@ -7,6 +7,7 @@ import pytest
 
 from hdl.ports.activations import SendFlags
 from hdl.ports.rows import QpState
+from tests.context.late import slower
 from tests.transport.send_side import CONFIG, run, wqe
 
 MTU = 256
@@ -48,7 +49,7 @@ def test_what_has_begun_ends_and_the_rest_waits(seed):
         await world.until(ctx, lambda: sum(job.qp == 2 for job in world.handed) > before)
         await change(ctx, world, 2, QpState.SQD)
         at_hand = 1 + len(messages([job for job in world.handed if job.qp == 2]))
-        await ctx.tick().repeat(1500)
+        await ctx.tick().repeat(1500 * slower())
         mine = [job for job in world.handed if job.qp == 2]
         begun = messages(mine)
         assert [len(one) for one in begun] == sizes[: len(begun)], "each is sent to its end"
@@ -82,7 +83,7 @@ def test_what_has_begun_is_sent_again(seed):
             world.handed.clear()
             await world.acknowledge(ctx, 2, psn=0x100 + lost, start=0x100)
             await world.restart(ctx, 2)
-            await ctx.tick().repeat(1200)
+            await ctx.tick().repeat(1200 * slower())
             found = [job.header.psn for job in world.handed]
             assert found == list(range(0x100 + lost, 0x100 + sum(sizes[:3])))
         world.handed.clear()

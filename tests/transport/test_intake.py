@@ -22,14 +22,15 @@ def handed_over(*, written_qp: int, cycle: int) -> int:
 
     async def table(ctx):
         """A row that is written in the cycle in which it is read comes as it was before."""
-        ctx.set(dut.cfg.row, {"state": QpState.RTS})
+        look, written = dut.context, dut.ack_written
+        ctx.set(look.rows.cfg, {"state": QpState.RTS})
+        ctx.set(look.valid, 1)
         while True:
-            read, written = dut.ack_read, dut.ack_written
             *_, enable, index, writes, place, row = await ctx.tick().sample(
-                read.enable, read.index, written.enable, written.index, written.row
+                look.enable, look.number, written.enable, written.index, written.row
             )
             if enable:
-                ctx.set(read.row, {"psn": rows.get(index, 0)})
+                ctx.set(look.rows.ack, {"psn": rows.get(index, 0)})
             if writes:
                 rows[place] = row.psn
 

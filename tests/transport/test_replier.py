@@ -9,9 +9,10 @@ from amaranth.lib import wiring
 
 from hdl.context.table import Table
 from hdl.ports.jobs import TxSource
-from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
+from hdl.ports.rows import QpState, ReadResource
 from hdl.transport.reply.replier import Replier
 from hdl.wire.opcodes import Operation
+from tests.context.late import Window, context_of, seed, slower
 from tests.simulate import Prepared, simulate
 from tests.transport.send_side import CONFIG, gather_model
 
@@ -20,37 +21,36 @@ ACK, NAK, READ, REPLAY = 1, 2, 4, 8
 
 
 class ReplySide(Elaboratable):
-    def __init__(self):
+    def __init__(self, late=0):
         self.replier = Replier(config=CONFIG)
-        self.cfg = Table(row=QpCfg, depth=8, index_width=14, owned=False)
-        self.rx = Table(row=QpRx, depth=8, index_width=14)
-        self.reply = Table(row=QpReply, depth=8, index_width=14)
+        self.context = context_of(CONFIG, late)
+        self.cfg, self.rx, self.reply = (
+            Window(self.context, f"qp_{name}") for name in ("cfg", "rx", "reply")
+        )
         self.pool = Table(row=ReadResource, depth=64, index_width=16)
 
     def elaborate(self, platform):
         m = Module()
-        for name in ("replier", "cfg", "rx", "reply", "pool"):
+        for name in ("replier", "context", "pool"):
             setattr(m.submodules, name, getattr(self, name))
         r = self.replier
-        wiring.connect(m, r.cfg, self.cfg.read0)
-        wiring.connect(m, r.rx, self.rx.read0)
-        wiring.connect(m, r.row, self.reply.read0)
+        wiring.connect(m, r.context, self.context.replier)
         wiring.connect(m, r.row_write, self.reply.write)
         wiring.connect(m, r.resource, self.pool.read0)
         return m
 
 
 @cache
-def reply_side() -> Prepared:
-    """The ``ReplySide`` of all scenarios."""
-    return Prepared(ReplySide())
+def reply_side(late: int) -> Prepared:
+    """The ``ReplySide`` of all scenarios with this back end."""
+    return Prepared(ReplySide(late))
 
 
 class World:
     silent = True
 
     def __init__(self):
-        self.dut, self.jobs, self.refuse = reply_side().component, [], None
+        self.dut, self.jobs, self.refuse = reply_side(seed()).component, [], None
         self.handed, self.cycles = [], []
         self.delay, self.most = 8, 8  # of the gather
 
@@ -97,7 +97,7 @@ def run(scenario):
     async def bench(ctx):
         await scenario(ctx, world)
 
-    simulate(reply_side(), bench, deadline=20_000, background=(world.gather,))
+    simulate(reply_side(seed()), bench, deadline=20_000, background=(world.gather,))
 
 
 def test_acks_merge_into_the_newest():
@@ -497,12 +497,12 @@ def test_a_drain_waits_for_checks_and_naks():
         assert not ctx.get(w.dut.replier.turned)
         await ctx.tick().until(w.dut.replier.turned)
         assert w.handed[-1].header.syndrome == 0x62, "the NAK is on its way"
-        await ctx.tick().repeat(60)
+        await ctx.tick().repeat(60 * slower())
         assert responses(w, 1) == [(10, 0x62)]
         assert not responses(w, 2), "no QP is taken while the drain waits"
         await w.connect(ctx, 2)
         ctx.set(w.dut.replier.hold, 0)
-        await ctx.tick().repeat(100)
+        await ctx.tick().repeat(100 * slower())
         assert len(responses(w, 2)) == 1
 
     run(scenario)

@@ -19,6 +19,7 @@ def run(scenario) -> None:
         ctx.set(dut.qp, QP)
         ctx.set(dut.row, {"position": 20})
         ctx.set(dut.wqe, {"position": 20})
+        ctx.set(dut.known, 1)
         ctx.set(dut.released, 1)
         await scenario(ctx, dut)
 

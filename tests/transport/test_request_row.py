@@ -27,7 +27,12 @@ class Bench(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         m.submodules.row, m.submodules.table = self.row, self.table
-        wiring.connect(m, self.row.table, self.table.read0)
+        read = self.table.read0
+        m.d.comb += [
+            read.index.eq(self.row.index),
+            read.enable.eq(self.row.read),
+            self.row.table.eq(read.row),
+        ]
         wiring.connect(m, self.row.write, self.table.write)
         return m
 

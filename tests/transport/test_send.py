@@ -11,6 +11,7 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import TxSource
 from hdl.ports.rows import QpState
 from hdl.wire.opcodes import Operation
+from tests.context.late import slower
 from tests.transport.send_side import run, wqe
 
 MTU = 256
@@ -198,7 +199,7 @@ def test_atomics_are_sent_like_reads(opcode, operation, completion):
         atomic = wqe(opcode, 8, remote_addr=0x7000, rkey=0x501, num_sge=3)
         world.queues[1] = [wqe(length=4), atomic, atomic, atomic]
         await world.ring(ctx, 1)
-        await ctx.tick().repeat(300)
+        await ctx.tick().repeat(300 * slower())
         assert [(p[0], p[2]) for p in packets(world)] == [
             (Operation.SEND_ONLY, 0),
             (operation, 496),
@@ -695,7 +696,7 @@ def test_every_wqe_goes_out_once_whatever_the_doorbells_say(seed, longest):
         qps, posted, popped = (1, 2, 3), 0, {1: 0, 2: 0, 3: 0}
         for qp in qps:
             await world.connect(ctx, qp)
-        for step in range(900):
+        for step in range(900 * slower()):
             qp = rng.choice(qps)
             if posted < 60 and rng.random() < 0.3:
                 count = rng.randint(1, 4)

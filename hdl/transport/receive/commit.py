@@ -8,9 +8,10 @@ from hdl.abi.enums import WcStatus
 from hdl.common.contract import require
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
-from hdl.common.tables import TableRead, TableWrite
+from hdl.common.tables import TableWrite
 from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
+from hdl.ports.context import ContextRead
 from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
@@ -78,8 +79,8 @@ class Commit(wiring.Component):
     (UC).
 
     Members: ``pending`` one per job in their order, and those without one; ``checked``; ``effects``
-    one per job. ``rx_read``, ``rx_write``: committed rows, which all others see. ``ahead_write``,
-    ``ack_read``, ``ack_write``: rows that Receive works with; used only while it rests.
+    one per job. ``committed``, ``rx_write``: committed rows, which all others see. ``ahead_write``,
+    ``context``, ``ack_write``: rows that Receive works with; used only while it rests.
     ``line_taken``, ``line_done``: a job with ``line`` has been made, has been answered. ``rest``:
     Receive takes nothing new. ``stalled``: there are rows to roll back. ``idle``: nothing pending,
     nothing to roll back. ``decided``: nothing pending. ``settle``, held until ``settled``: what was
@@ -97,10 +98,10 @@ class Commit(wiring.Component):
                 "pending": In(stream.Signature(Pending)),
                 "checked": In(stream.Signature(ScatterChecked)),
                 "effects": Out(stream.Signature(Effects)),
-                "rx_read": Out(TableRead(QpNumber, QpRx)),
+                "committed": Out(ContextRead("commit")),
                 "rx_write": Out(TableWrite(QpNumber, QpRx)),
                 "ahead_write": Out(TableWrite(QpNumber, QpRx)),
-                "ack_read": Out(TableRead(QpNumber, QpAck)),
+                "context": Out(ContextRead("receive")),
                 "ack_write": Out(TableWrite(QpNumber, QpAck)),
                 "repoke": Out(stream.Signature(Activation)),
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
@@ -132,8 +133,7 @@ class Commit(wiring.Component):
         undo = Signal()  # the record's QP has failed: it is rolled back
         keyed = Signal()  # its check is that of its key
         gone = Signal()  # the record is done with
-        goes_on = Signal()  # its QP has failed and is not in error: it has dropped a request
-        m.d.comb += goes_on.eq(record.silent & ~self.rx_read.row.error)
+        committed = self.committed
         m.submodules.coalescer = coalescer = AckCoalescer(depth=PENDING)
         covered = Signal()  # the record's ACK
 
@@ -142,8 +142,8 @@ class Commit(wiring.Component):
             # there, or with a roll-back when nothing is on its way any more.
             with m.State("LOOK"):
                 m.d.comb += [
-                    self.rx_read.enable.eq(1),
-                    self.rx_read.index.eq(record.qp),
+                    committed.enable.eq(queue.o.valid),
+                    committed.number.eq(record.qp),
                     self.checked.ready.eq(queue.o.valid & ~record.jobless),
                 ]
                 m.d.sync += [
@@ -172,46 +172,26 @@ class Commit(wiring.Component):
             # SEARCH: looks for the record's QP among those that have failed; ends when the list
             # has been looked through.
             with m.State("SEARCH"):
-                m.d.sync += undo.eq(failed.found & ~(goes_on & (record.part == Part.COMPLETER)))
+                m.d.sync += undo.eq(failed.found)
                 with m.If(failed.done):
                     m.next = "ROW"
                     with m.If(record.invalidate & ~failed.found & ~bad):
                         m.next = "KEY"
             self._invalidate(m, record, (status, bad, keyed))
-            # ROW: waits a cycle for sums of the committed row, which is late; ends by itself.
-            with m.State("ROW"):
+            # ROW: waits for the committed row, and a cycle for its sums; ends with it.
+            with m.State("ROW"), m.If(committed.valid):
+                # A QP that is not in error goes on: it has dropped a request.
+                goes_on = record.silent & ~committed.rows.rx.error
+                m.d.sync += undo.eq(undo & ~(goes_on & (record.part == Part.COMPLETER)))
                 m.next = "ACT"
-            # ACT: commits the record, or what has become of it; ends when the effects are taken.
-            with m.State("ACT"):
+            # ACT: commits the record, or what has become of it; ends when the effects are taken,
+            # and the row is here that it replaces.
+            with m.State("ACT"), m.If(committed.valid):
                 m.d.comb += self.effects.valid.eq(~record.jobless)
                 with m.If(record.jobless | self.effects.ready):
                     m.d.comb += gone.eq(1)
                     m.next = "LOOK"
-            # NEWEST: takes the QP that failed last from the list; ends when it has been read.
-            with m.State("NEWEST"):
-                with m.If(failed.done):
-                    m.next = "READ"
-            # READ: reads its committed rows; ends by itself.
-            with m.State("READ"):
-                m.d.comb += [
-                    self.rx_read.enable.eq(1),
-                    self.rx_read.index.eq(failed.row.qp),
-                    self.ack_read.enable.eq(1),
-                ]
-                m.next = "RESTORE"
-            # RESTORE: makes them the rows that Receive works with; ends by itself.
-            with m.State("RESTORE"):
-                m.d.comb += [
-                    self.ahead_write.enable.eq(1),
-                    self.ack_write.enable.eq(failed.row.requester),
-                ]
-                m.next = "POKE"
-            # POKE: has its queues flushed; ends when the poke is taken.
-            with m.State("POKE"):
-                m.d.comb += self.repoke.valid.eq(1)
-                with m.If(self.repoke.ready):
-                    m.d.comb += failed.remove.eq(1)
-                    m.next = "LOOK"
+            self._roll_back(m, failed)
         m.d.comb += [
             queue.o.ready.eq(gone),
             failed.qp.eq(record.qp),
@@ -237,6 +217,35 @@ class Commit(wiring.Component):
         self._coalesce(m, coalescer, record, fate, gone)
         self._remember(m, failed, record, fate, gone)
         return m
+
+    def _roll_back(self, m, failed):
+        """Nothing is on its way any more: the QP that failed last gets its committed rows."""
+        committed = self.committed
+        # NEWEST: takes the QP that failed last from the list; ends when it has been read.
+        with m.State("NEWEST"):
+            with m.If(failed.done):
+                m.next = "READ"
+        # READ: asks for its committed rows; ends by itself.
+        with m.State("READ"):
+            m.d.comb += [
+                committed.enable.eq(1),
+                committed.number.eq(failed.row.qp),
+                self.context.enable.eq(1),
+            ]
+            m.next = "RESTORE"
+        # RESTORE: makes them the rows that Receive works with; ends when they are here.
+        with m.State("RESTORE"), m.If(committed.valid & self.context.valid):
+            m.d.comb += [
+                self.ahead_write.enable.eq(1),
+                self.ack_write.enable.eq(failed.row.requester),
+            ]
+            m.next = "POKE"
+        # POKE: has its queues flushed; ends when the poke is taken.
+        with m.State("POKE"):
+            m.d.comb += self.repoke.valid.eq(1)
+            with m.If(self.repoke.ready):
+                m.d.comb += failed.remove.eq(1)
+                m.next = "LOOK"
 
     def _invalidate(self, m, record, verdict):
         """The key of the record becomes invalid, or that is its ``verdict``."""
@@ -300,12 +309,12 @@ class Commit(wiring.Component):
         """The speculative rows of a failed QP become the committed ones, in error."""
         ack = Signal(QpAck, name="restored_ack")
         m.d.comb += [
-            ack.eq(self.ack_read.row),
+            ack.eq(self.context.rows.ack),
             ack.error.eq(1),
             ack.status.eq(Mux(failed.unreported, failed.status, 0)),
             self.ahead_write.index.eq(failed.qp),
-            self.ahead_write.row.eq(self.rx_read.row),
-            self.ack_read.index.eq(failed.qp),
+            self.ahead_write.row.eq(self.committed.rows.rx),
+            self.context.number.eq(failed.qp),
             self.ack_write.index.eq(failed.qp),
             self.ack_write.row.eq(ack),
             self.repoke.payload.qp.eq(failed.qp),
@@ -317,7 +326,8 @@ class Commit(wiring.Component):
         row, events = Signal(QpRx, name="row"), Signal(Events, name="events")
         # The QP holds a WQE as committed, and the record would have been the end of it.
         ended, holds = Signal(), Signal()
-        m.d.sync += holds.eq(self.rx_read.row.message == RxMessage.SEND)  # a RAM's output is late
+        committed = self.committed.rows.rx
+        m.d.sync += holds.eq(committed.message == RxMessage.SEND)  # a RAM's output is late
         m.d.comb += [
             ended.eq(fate.undo & holds & (record.part == Part.RESPONDER) & record.effects.complete),
             self.effects.payload.eq(record.effects),
@@ -329,7 +339,7 @@ class Commit(wiring.Component):
         with m.If(fate.undo | fate.fails):
             self._discard(m, record, fate, events, ended)
         with m.If((record.part == Part.RESPONDER) & (fate.fails | ended)):
-            m.d.comb += [row.eq(self.rx_read.row), row.message.eq(RxMessage.NONE)]
+            m.d.comb += [row.eq(committed), row.message.eq(RxMessage.NONE)]
         with m.If((record.part == Part.RESPONDER) & fate.drops):
             self._drop(m, record, row, events)
         with m.Elif((record.part == Part.RESPONDER) & fate.fails):
@@ -398,7 +408,7 @@ class Commit(wiring.Component):
     def _drop(self, m, record, row, events):
         """A request that its key does not allow, and that nobody answers: its message goes no
         further. What its QP holds stays with it, and so does what it has taken."""
-        committed = self.rx_read.row
+        committed = self.committed.rows.rx
         m.d.comb += [
             self.effects.payload.complete.eq(0),
             row.held.eq(record.taken | committed.held | (committed.message == RxMessage.SEND)),

@@ -8,11 +8,12 @@ from hdl.common.count import COUNT, increment
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import ACTIVATION_FLAGS, NicConfig
 from hdl.ports.activations import FINISH_AND_FLUSH, ReceiveFlags
+from hdl.ports.context import ContextRead
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.numbers import QpNumber, card_number, ordinal_of
 from hdl.ports.operations import decode_packet, unanswered
-from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, QpState
+from hdl.ports.rows import QpAck, QpRx, QpSent, QpState
 from hdl.wire.opcodes import Kind
 
 from ..recovery.qp_timers import TimerKind, TimerRow
@@ -35,22 +36,21 @@ class Intake(wiring.Component):
     Spec: IBTA vol 1, 9.6.1 (checks of a packet against its QP), 9.7.5.1.2 (an ACK covers all before
     it).
 
-    Members: ``header``, ``poke`` In. ``cfg``, ``reply``, ``ahead_read``, ``ack_read``,
-    ``sent_read``: the rows. ``responder``, ``completer``, ``dropper`` Out: the work; ``ready`` ends
-    it for the first and the last. ``part``: whose turn it is at the shared ports. ``rx_written``,
-    ``ack_written``: rows that responder and completer write, which replace those read before.
-    ``completer_busy``, ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at;
-    ``completer_follows``, ``completer_fetching``: see ``Completer``. ``coming``: a READ response
-    that is held for it. ``rest``: nothing new is taken. ``hold``: nothing is taken before the
-    completer has ended. ``idle``: nothing is held; ``settled``: no packet is on its way behind.
-    ``upcoming`` tells of each packet that will ask for a receive WQE, when its rows are read: most
-    of the time before the packet in front of it is done with. ``merged_acks`` counts ACKs that a
-    later one has replaced while they waited for the completer.
-    Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and those of its
-    part, 1 less when its rows could be read before. Packets and pokes alternate when both wait.
-    A packet of a service without answers that takes a receive WQE waits until the WRITEs of that
-    service before it have settled: one that is dropped then leaves behind it no WQE that was taken.
-    Errors: none of its own. Reset: idle.
+    Members: ``header``, ``poke`` In. ``context``: the QP's rows. ``responder``, ``completer``,
+    ``dropper`` Out: the work; ``ready`` ends it for the first and the last. ``part``: whose turn it
+    is at the shared ports. ``rx_written``, ``ack_written``: rows that responder and completer
+    write, which replace those read before. ``completer_busy``, ``completer_ending`` (in its last
+    cycle), ``completer_qp``: what it is at; ``completer_follows``, ``completer_fetching``: see
+    ``Completer``. ``coming``: a READ response that is held for it. ``rest``: nothing new is taken.
+    ``hold``: nothing is taken before the completer has ended. ``idle``: nothing is held;
+    ``settled``: no packet is on its way behind. ``upcoming`` tells of each packet that will ask for
+    a receive WQE, when its rows are read: most of the time before the packet in front of it is done
+    with. ``merged_acks`` counts ACKs that a later one has replaced while they waited for the
+    completer. Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and
+    those of its part, 1 less when its rows could be read before. Packets and pokes alternate when
+    both wait. A packet of a service without answers that takes a receive WQE waits until the WRITEs
+    of that service before it have settled: one that is dropped then leaves behind it no WQE that
+    was taken. Errors: none of its own. Reset: idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -59,11 +59,7 @@ class Intake(wiring.Component):
             {
                 "header": In(stream.Signature(RxHeader)),
                 "poke": In(stream.Signature(Activation)),
-                "cfg": Out(TableRead(QpNumber, QpCfg)),
-                "reply": Out(TableRead(QpNumber, QpReply)),
-                "ahead_read": Out(TableRead(QpNumber, QpRx)),
-                "ack_read": Out(TableRead(QpNumber, QpAck)),
-                "sent_read": Out(TableRead(QpNumber, QpSent)),
+                "context": Out(ContextRead("receive")),
                 "running": Out(TableRead(QpNumber, TimerRow)),
                 "responder": Out(stream.Signature(ResponderWork)),
                 "completer": Out(stream.Signature(CompleterWork)),
@@ -101,25 +97,27 @@ class Intake(wiring.Component):
         arriving = decode_packet(m, self._config, self.header.payload.opcode, name="arriving")
         responds = Signal()  # a packet is held: a READ response or the answer to an atomic
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
-        pair = self._pair()
-        index, waits = Signal(QpNumber), Signal()
-        unsettled = self._unsettled(m, arriving)
-        m.d.comb += [
-            index.eq(Mux(turn, self.poke.payload.qp, pair)),
-            waits.eq(self.rest | (self.completer_busy & self.hold)),
-        ]
+        pair, index = self._pair(), Signal(QpNumber)
+        unsettled, waits = self._unsettled(m, arriving), Signal()
+        m.d.comb += index.eq(Mux(turn, self.poke.payload.qp, pair))
+        m.d.comb += waits.eq(self.rest | (self.completer_busy & self.hold))
         free = self._completer_free(work, responds)
         # The next packet says all that this QP's one does, which the completer cannot take yet.
         replaces = supersedes(m, self.header, arriving, work, sent) & ~self.header.ready
         replaced = Signal()
         given = Signal()  # responder or dropper has done with the work
-        peeked = Signal()  # it is not, and the rows of the next packet have been read
+        asked = Signal()  # it is not, and the rows of the next packet have been asked for,
+        peeked = Signal()  # and are here
         written = Signal()  # the responder's row, in the cycle before: not yet what is read then
-        m.d.sync += [peeked.eq(0), written.eq(self.rx_written.enable), replaced.eq(0)]
-        m.d.comb += given.eq(
-            (self.responder.valid & self.responder.ready)
-            | (self.dropper.valid & self.dropper.ready)
-        )
+        due = Signal()  # the rows of the packet or poke at hand are not here yet
+        m.d.sync += [asked.eq(0), written.eq(self.rx_written.enable), replaced.eq(0)]
+        m.d.comb += [
+            peeked.eq(asked & self.context.valid),
+            given.eq(
+                (self.responder.valid & self.responder.ready)
+                | (self.dropper.valid & self.dropper.ready)
+            ),
+        ]
         self._hint(m, peeked & arriving.receive)
         with m.FSM(name="intake") as fsm:
             # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
@@ -128,24 +126,25 @@ class Intake(wiring.Component):
                     self.header.ready.eq(~turn & ~waits & ~unsettled),
                     self.poke.ready.eq(turn & ~waits),
                 ]
-                self._read_rows(m, index)
+                rests = waits | (~turn & unsettled)
+                takes = ~rests & Mux(turn, self.poke.valid, self.header.valid)
+                self._read_rows(m, index, takes)
                 self._take_packet(m, work, arriving)
                 self._load_qp(m, work, index)
-                m.d.sync += [poked.eq(turn), poke.eq(self.poke.payload.flags)]
-                with m.If(waits | (~turn & unsettled)):
-                    pass
-                with m.Elif(Mux(turn, self.poke.valid, self.header.valid)):
+                m.d.sync += [poked.eq(turn), poke.eq(self.poke.payload.flags), due.eq(1)]
+                with m.If(takes):
                     m.next = "ROWS"
-                with m.Else():
+                with m.Elif(~rests):
                     m.d.sync += turn.eq(self.poke.valid)
-            self._keep_rows(m, work, (ack, sent), timers)
+            self._keep_rows(m, work, (ack, sent), timers, due)
             # CHECK: decides which part works on it; ends when the completer can take work. Until
             # then a later ACK may replace the one at hand.
             with m.State("CHECK"):
                 m.next = "HAND-OVER"
                 # A later ACK may be for what had not left when the one at hand came.
-                m.d.comb += [self.sent_read.index.eq(work.qp), self.sent_read.enable.eq(1)]
-                m.d.sync += sent.eq(self.sent_read.row)
+                self._read_rows(m, work.qp, self.context.valid)
+                with m.If(self.context.valid):
+                    m.d.sync += sent.eq(self.context.rows.sent)
                 good = cause_now.as_value() == 0
                 m.d.sync += [replaced.eq(replaces & good), cause.eq(cause_now), stop.eq(0)]
                 with m.If(self.completer_busy & ~poked & replaced):
@@ -168,8 +167,8 @@ class Intake(wiring.Component):
                     self.dropper.valid.eq(self.part == Part.FRONT),
                 ]
                 with m.If(~poked & self.responder.valid):
-                    self._read_rows(m, pair)
-                    m.d.sync += peeked.eq(self.header.valid)
+                    self._read_rows(m, pair, self.header.valid & (peeked | ~asked))
+                    m.d.sync += asked.eq(self.header.valid)
                 with m.If(given | (self.completer.valid & self.completer.ready)):
                     m.d.sync += [turn.eq(~poked & self.poke.valid), responds.eq(0)]
                     m.next = "IDLE"
@@ -196,25 +195,30 @@ class Intake(wiring.Component):
             m.d.sync += ack.eq(self.ack_written.row)
         with m.If(self.header.ready):
             m.d.sync += responds.eq(self.header.valid & arriving.response & arriving.data)
-        m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.coming.valid.eq(responds)]
-        m.d.comb += self.coming.gone.eq(given | (self.completer.valid & self.completer.ready))
+        m.d.comb += self.idle.eq(fsm.ongoing("IDLE"))
+        self._come(m, work, responds & (~due | self.context.valid), given)
         self._offer(m, work, (ack, sent), send_stopped, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
 
-    def _keep_rows(self, m, work, rows, timers):
+    def _keep_rows(self, m, work, rows, timers, due):
         """The rows that were read. One that is written in the cycle in which it is read comes as it
         was before, and is read again: the word of a write is too late to wait for with the packet.
         Rows that are written later replace what has been read."""
         missed = Signal()
         m.d.sync += missed.eq(self.ack_written.enable)
-        # ROWS: keeps the rows; ends by itself, when none was written as they were read.
+        # ROWS: keeps the rows; ends when they are here, and none was written as they were read.
         with m.State("ROWS"):
-            self._load_rows(m, work, *rows)
+            valid = self.context.valid
+            with m.If(valid):
+                self._load_rows(m, work, *rows)
+                m.d.sync += due.eq(0)
             m.d.sync += timers[0].eq(self.running.row.kind == TimerKind.OFF)
-            with m.If(missed):
-                self._read_rows(m, work.qp)
-            with m.Else():
+            # Its timer is read again with each cycle that they take.
+            self._read_rows(m, work.qp, valid & missed)
+            with m.If(~valid):
+                m.d.comb += self.running.enable.eq(1)
+            with m.If(valid & ~missed):
                 m.d.comb += self.upcoming.valid.eq(work.operation.receive & ~work.flush)
                 m.next = "CHECK"
 
@@ -276,26 +280,30 @@ class Intake(wiring.Component):
         hinted = Signal()
         m.d.sync += hinted.eq(peeks)
         m.d.comb += [
-            self.upcoming.source.eq(self.cfg.row.source),
+            self.upcoming.source.eq(self.context.rows.cfg.source),
             self.upcoming.valid.eq(peeks & ~hinted),
         ]
 
-    def _read_rows(self, m, index):
-        rows = (self.cfg, self.reply, self.ahead_read, self.ack_read, self.sent_read)
-        for table in (*rows, self.running):
-            m.d.comb += [table.index.eq(index), table.enable.eq(1)]
+    def _read_rows(self, m, index, enable):
+        m.d.comb += [
+            self.context.number.eq(index),
+            self.context.enable.eq(enable),
+            self.running.index.eq(index),
+            self.running.enable.eq(enable),
+        ]
 
     def _load_qp(self, m, work, qp):
         m.d.sync += work.qp.eq(qp)
         m.d.comb += [self.coming.loads.eq(1), self.coming.next.eq(qp)]
 
     def _load_rows(self, m, work, ack, sent):
+        rows = self.context.rows
         m.d.sync += [
-            work.cfg.eq(self.cfg.row),
-            work.rx.eq(self.ahead_read.row),
-            work.reply.eq(self.reply.row),
-            ack.eq(self.ack_read.row),
-            sent.eq(self.sent_read.row),
+            work.cfg.eq(rows.cfg),
+            work.rx.eq(rows.rx_ahead),
+            work.reply.eq(rows.reply),
+            ack.eq(rows.ack),
+            sent.eq(rows.sent),
         ]
 
     def _take_packet(self, m, work, operation):
@@ -318,4 +326,12 @@ class Intake(wiring.Component):
         ]
         for name in ("qp", "header", "operation", "cfg"):
             m.d.comb += completer[name].eq(work[name])
-        m.d.comb += [self.coming.qp.eq(work.qp), self.coming.function.eq(work.cfg.function)]
+
+    def _come(self, m, work, held, given):
+        """Tell the completer of a READ response that is ``held`` for it, with its rows."""
+        m.d.comb += [
+            self.coming.valid.eq(held),
+            self.coming.gone.eq(given | (self.completer.valid & self.completer.ready)),
+            self.coming.qp.eq(work.qp),
+            self.coming.function.eq(work.cfg.function),
+        ]

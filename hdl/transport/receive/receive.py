@@ -10,6 +10,7 @@ from hdl.common.skid import Register
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicRequest
+from hdl.ports.context import ContextRead
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
     Activation,
@@ -26,7 +27,7 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
-from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource
+from hdl.ports.rows import QpAck, QpRx, ReadResource
 
 from ..outstanding.types import Look, Pop
 from ..recovery.go_back_n import GO_BACK_N
@@ -65,9 +66,9 @@ class Receive(wiring.Component):
     ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still read.
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
     has finished, with or after ``ack_write`` (``QpAck.wake_generation``). ``restart`` Out: a QP
-    goes back; ``timer`` Out, ``running``: its timer. ``cfg``, ``reply``, ``ack_read``,
-    ``sent_read``: copies; ``ahead_read``, ``ahead_write``: the responder's speculative rows;
-    ``rx_read``, ``rx_write``: the committed ones, which all others see; ``ack_write``: the
+    goes back; ``timer`` Out, ``running``: its timer. ``context``: a QP's rows, with the
+    responder's speculative one, which ``ahead_write`` writes; ``committed``, ``rx_write``: the
+    committed ones, which all others see; ``ack_write``: the
     completer's; ``resource_read``, ``resource_write``: the pool of READs and atomics; ``atomic``
     Out: what an atomic does, one for each job of that kind. ``turned``: see ``Quiesce``; ``hold``:
     it is waited for, so nothing is taken before the completer has ended. ``idle``: nothing taken is
@@ -90,14 +91,10 @@ class Receive(wiring.Component):
                 "header": In(stream.Signature(RxHeader)),
                 "poke": In(stream.Signature(Activation)),
                 "repoke": Out(stream.Signature(Activation)),
-                "cfg": Out(TableRead(QpNumber, QpCfg)),
-                "reply": Out(TableRead(QpNumber, QpReply)),
-                "ahead_read": Out(TableRead(QpNumber, QpRx)),
+                "context": Out(ContextRead("receive")),
                 "ahead_write": Out(TableWrite(QpNumber, QpRx)),
-                "rx_read": Out(TableRead(QpNumber, QpRx)),
+                "committed": Out(ContextRead("commit")),
                 "rx_write": Out(TableWrite(QpNumber, QpRx)),
-                "ack_read": Out(TableRead(QpNumber, QpAck)),
-                "sent_read": Out(TableRead(QpNumber, QpSent)),
                 "ack_write": Out(TableWrite(QpNumber, QpAck)),
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
@@ -148,12 +145,11 @@ class Receive(wiring.Component):
         ):
             wiring.connect(m, one, other)
         for part, names in (
-            (intake, ("header", "poke", "cfg", "reply", "ahead_read", "sent_read")),
-            (intake, ("upcoming", "running")),
+            (intake, ("header", "poke", "upcoming", "running")),
             (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp", "atomic")),
             (completer, ("sink_req", "sink_rsp", "head_req", "head_rsp", "pop")),
             (completer, ("wake", "restart", "timer")),
-            (commit, ("effects", "rx_read", "rx_write", "counted", "keys")),
+            (commit, ("effects", "committed", "rx_write", "counted", "keys")),
         ):
             for name in names:
                 wiring.connect(m, getattr(part, name), wiring.flipped(getattr(self, name)))
@@ -209,14 +205,15 @@ class Receive(wiring.Component):
             self._write(m, self.ahead_write, dropper.rx_write)
         self._write(m, intake.rx_written, responder.rx_write)
         self._write(m, intake.ack_written, self.ack_write)
+        context = self.context
+        for part in (intake, commit):
+            m.d.comb += [part.context.rows.eq(context.rows), part.context.valid.eq(context.valid)]
         m.d.comb += [
-            intake.ack_read.row.eq(self.ack_read.row),
-            commit.ack_read.row.eq(self.ack_read.row),
-            self.ack_read.index.eq(intake.ack_read.index),
-            self.ack_read.enable.eq(intake.ack_read.enable),
+            context.number.eq(intake.context.number),
+            context.enable.eq(intake.context.enable),
         ]
-        with m.If(commit.ack_read.enable):
-            m.d.comb += [self.ack_read.index.eq(commit.ack_read.index), self.ack_read.enable.eq(1)]
+        with m.If(commit.context.enable):
+            m.d.comb += [context.number.eq(commit.context.number), context.enable.eq(1)]
 
     def _contract(self, m, platform, parts, commit):
         """Commit restores rows, and pokes, only while the others rest."""
@@ -227,7 +224,7 @@ class Receive(wiring.Component):
         require(m, platform, rows <= 1, "one at a time writes a responder's row")
         require(m, platform, ~acks, "one at a time writes a completer's row")
         text = "rows are read back only when no packet is at hand"
-        require(m, platform, ~commit.ack_read.enable | commit.front_idle, text)
+        require(m, platform, ~commit.context.enable | commit.front_idle, text)
         require(m, platform, ~(commit.repoke.valid & pokes.any()), "one at a time pokes")
 
     @staticmethod

@@ -11,9 +11,10 @@ from hdl.common.ram import Ram
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicResult
+from hdl.ports.context import ContextRead
 from hdl.ports.jobs import Activation, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
-from hdl.ports.rows import QpCfg, QpReply, QpRx, ReadResource
+from hdl.ports.rows import QpReply, ReadResource
 
 from .checks import ReplyChecks
 from .packets import ReplyPackets
@@ -30,13 +31,13 @@ class Replier(wiring.Component):
     Spec: IBTA vol 1, 9.7.5 (acknowledgements), 9.7.5.1.1 (syndromes), 9.7.4.1.1 (READ responses).
 
     Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
-    ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
-    READs and atomics); ``result`` In: what an atomic found, kept at its place in the pool before
-    its QP is activated; ``saved`` In (a cycle, at most every other): a READ, or with ``executes``
-    an atomic that is not executed yet, has been accepted at ``saved_at`` in the pool. ``turned``:
-    see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all that has been handed
-    over has its check. ``waiting``: QPs in the list. Counters (``COUNT`` bits, wrap): ``acks``,
-    ``naks``, ``read_packets`` (READ responses sent).
+    ``job``/``checked`` to the gather, ``context`` and ``row_write``: the QP's rows, ``resource``
+    (the pool of accepted READs and atomics); ``result`` In: what an atomic found, kept at its place
+    in the pool before its QP is activated; ``saved`` In (a cycle, at most every other): a READ, or
+    with ``executes`` an atomic that is not executed yet, has been accepted at ``saved_at`` in the
+    pool. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all that
+    has been handed over has its check. ``waiting``: QPs in the list. Counters (``COUNT`` bits,
+    wrap): ``acks``, ``naks``, ``read_packets`` (READ responses sent).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
     expected PSN, so acknowledgements merge while they wait. No check is waited for: a READ response
@@ -56,9 +57,7 @@ class Replier(wiring.Component):
         super().__init__(
             {
                 "activate": In(stream.Signature(Activation)),
-                "cfg": Out(TableRead(QpNumber, QpCfg)),
-                "rx": Out(TableRead(QpNumber, QpRx)),
-                "row": Out(TableRead(QpNumber, QpReply)),
+                "context": Out(ContextRead("replier")),
                 "row_write": Out(TableWrite(QpNumber, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
                 "result": In(TableWrite(16, AtomicResult)),
@@ -151,4 +150,4 @@ class Replier(wiring.Component):
             m.d.sync += known.eq(0)
 
 
-_TABLES = ("cfg", "rx", "row", "row_write", "resource")
+_TABLES = ("context", "row_write", "resource")

@@ -7,9 +7,10 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.count import COUNT, increment
 from hdl.common.tables import TableRead, TableWrite
 from hdl.ports.atomics import AtomicResult
+from hdl.ports.context import ContextRead
 from hdl.ports.jobs import Activation, ReplyFlags
 from hdl.ports.numbers import QpNumber
-from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
+from hdl.ports.rows import QpReply, QpState, ReadResource
 from hdl.wire.constants import (
     NAK_REMOTE_ACCESS,
     NAK_REMOTE_OPERATION,
@@ -75,9 +76,7 @@ class ReplyTurns(wiring.Component):
                 "again": Out(stream.Signature(Activation)),
                 "hold": In(1),
                 "idle": Out(1),
-                "cfg": Out(TableRead(QpNumber, QpCfg)),
-                "rx": Out(TableRead(QpNumber, QpRx)),
-                "row": Out(TableRead(QpNumber, QpReply)),
+                "context": Out(ContextRead("replier")),
                 "row_write": Out(TableWrite(QpNumber, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
                 "result": In(AtomicResult),
@@ -100,10 +99,9 @@ class ReplyTurns(wiring.Component):
             self.row_write.index.eq(turn.qp),
             self.row_write.row.eq(turn.row),
         ]
-        for table in (self.cfg, self.rx, self.row):
-            m.d.comb += table.index.eq(
-                Mux(self.refused.valid, self.refused.payload.qp, self.active.payload.qp)
-            )
+        m.d.comb += self.context.number.eq(
+            Mux(self.refused.valid, self.refused.payload.qp, self.active.payload.qp)
+        )
         with m.If(self.active.valid & self.active.ready):
             m.d.sync += [
                 turn.qp.eq(self.active.payload.qp),
@@ -124,8 +122,7 @@ class ReplyTurns(wiring.Component):
 
     def _read_rows(self, m: Module, condition) -> None:
         """Read the rows of the QP whose turn is next."""
-        for table in (self.cfg, self.rx, self.row):
-            m.d.comb += table.enable.eq(condition)
+        m.d.comb += self.context.enable.eq(condition)
 
     def _next_turn(self, m: Module) -> None:
         """The turn is over: that of the next QP begins at once, if there is one."""
@@ -138,11 +135,12 @@ class ReplyTurns(wiring.Component):
     def _quiet(self):
         """The QP is in a state in which it says nothing."""
         states = (QpState.RESET, QpState.INIT, QpState.ERR)
-        return Cat(self.cfg.row.state == state for state in states).any()
+        return Cat(self.context.rows.cfg.state == state for state in states).any()
 
     def _begin(self, m: Module, turn: Signal) -> None:
         """A QP's turn begins: what it has to be told is found out."""
-        cfg, rx = self.cfg.row, self.rx.row
+        rows = self.context.rows
+        cfg, rx = rows.cfg, rows.rx
         # IDLE: nobody's turn; a refused response ends it, or a QP in the list.
         with m.State("IDLE"):
             m.d.comb += self.idle.eq(~self.refused.valid)
@@ -151,11 +149,11 @@ class ReplyTurns(wiring.Component):
                 self._read_rows(m, 1)
                 m.d.sync += turn.qp.eq(self.refused.payload.qp)
                 m.next = "REFUSED"
-        # ROWS: keeps what the turn needs of the QP's rows; ends by itself.
+        # ROWS: keeps what the turn needs of the QP's rows; ends when they are here.
         with m.State("ROWS"):
             nak = turn.flags.nak & (rx.nak_sent | rx.error)
             m.d.sync += [
-                turn.row.eq(self.row.row),
+                turn.row.eq(rows.reply),
                 turn.mask.eq(cfg.max_dest_rd_atomic - 1),
                 turn.base.eq(cfg.read_base),
                 turn.tail.eq(rx.read_tail),
@@ -172,10 +170,11 @@ class ReplyTurns(wiring.Component):
                     turn.row.read_head.eq(rx.replay),
                     turn.row.packet.eq(rx.replay_skip),
                     turn.row.replay_seq.eq(rx.replay_seq),
-                    turn.flags.replay.eq(0),
                 ]
             m.d.sync += turn.quiet.eq(self._quiet())
-            m.next = "CHOOSE"
+            with m.If(self.context.valid):
+                m.d.sync += turn.flags.replay.eq(0)
+                m.next = "CHOOSE"
         # CHOOSE: reads the READ at the head of the QP's list, as READs go first, and tells at once
         # that a replay has begun; ends by itself.
         with m.State("CHOOSE"):
@@ -295,16 +294,18 @@ class ReplyTurns(wiring.Component):
 
     def _roll_back(self, m: Module, turn: Signal) -> None:
         """A turn for a refused response, between those of the list."""
-        # REFUSED: the rows of its QP have come; ends by itself.
+        rows = self.context.rows
+        # REFUSED: waits for the rows of its QP; ends with them.
         with m.State("REFUSED"):
             m.d.sync += [
-                turn.row.eq(self.row.row),
-                turn.tail.eq(self.rx.row.read_tail),
+                turn.row.eq(rows.reply),
+                turn.tail.eq(rows.rx.read_tail),
                 turn.serving.eq(1),
             ]
-            old = self.row.row.generation != self.refused.payload.generation
+            old = rows.reply.generation != self.refused.payload.generation
             m.d.sync += turn.quiet.eq(old | self._quiet())
-            m.next = "JUDGE"
+            with m.If(self.context.valid):
+                m.next = "JUDGE"
         # JUDGE: a response of an old generation, or of a QP that says nothing any more, is
         # forgotten; ends by itself.
         with m.State("JUDGE"):
@@ -325,7 +326,8 @@ class ReplyTurns(wiring.Component):
 
     def _reply(self, m: Module, turn: Signal) -> None:
         """What is offered: a READ, a refused response, a NAK or an ACK of the QP."""
-        said, cfg, rx, resource = self.o.payload, self.cfg.row, self.rx.row, self.resource.row
+        said, rows, resource = self.o.payload, self.context.rows, self.resource.row
+        cfg, rx = rows.cfg, rows.rx
         m.d.comb += [
             said.fresh.eq(turn.fresh),
             said.first.eq(turn.row.packet == 0),

@@ -106,19 +106,19 @@ class RequestAdmission(wiring.Component):
     address); virtio-rdma VR-4.7, VR-5.3, 5.7, VR-7.5.
 
     Members: ``start``: the rows of the WQE's QP have been asked for, and ``wqe`` is valid from the
-    next cycle on. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the tables show them; ``row``,
-    ``newer``, ``begun``: see ``RequestRow``; ``oldest``: ``ack.position``, a cycle later.
-    ``destination``, ``gids``: of a datagram, and what is known of the source addresses. ``room``:
-    the outstanding table has an entry free; ``free``: see ``RequestEntry``. ``urgent``: something
-    comes before a WQE that waits. ``load``: the working copy is loaded. Then one of these, for a
-    cycle: ``go``, the WQE is cut into packets from its row's place on; or ``end``, with the ``way``
-    it ends. ``enter``, with either of them: it gets an outstanding entry. ``fails``: no packet of
-    it may be sent. ``status`` is valid from the next cycle on: the WC status of its entry.
-    ``execute`` is held until ``executed``, with the WC ``result``: the WQE is one that
-    ``RequestKeys`` executes, at once, so that it has its entry only when that is over. ``stopped``,
-    ``reset``: the QP is in error, or in RESET, by the rows that were read last; valid 2 cycles
-    after they were asked for. ``started``: a QP's long message begins (``prefetch_window``); no
-    other ``start`` comes while it is valid.
+    next cycle on; ``known``: they are here. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the
+    tables show them; ``row``, ``newer``, ``begun``: see ``RequestRow``; ``oldest``:
+    ``ack.position``, a cycle later. ``destination``, ``gids``: of a datagram, and what is known of
+    the source addresses. ``room``: the outstanding table has an entry free; ``free``: see
+    ``RequestEntry``. ``urgent``: something comes before a WQE that waits. ``load``: the working
+    copy is loaded. Then one of these, for a cycle: ``go``, the WQE is cut into packets from its
+    row's place on; or ``end``, with the ``way`` it ends. ``enter``, with either of them: it gets an
+    outstanding entry. ``fails``: no packet of it may be sent. ``status`` is valid from the next
+    cycle on: the WC status of its entry. ``execute`` is held until ``executed``, with the WC
+    ``result``: the WQE is one that ``RequestKeys`` executes, at once, so that it has its entry only
+    when that is over. ``stopped``, ``reset``: the QP is in error, or in RESET, by the rows that
+    were read last; valid a cycle after they are here. ``started``: a QP's long message begins
+    (``prefetch_window``); no other ``start`` comes while it is valid.
 
     Latency: 2 cycles from ``start`` to the decision, 3 for a WQE that has its entry; at most
     ``PATIENCE`` + 1 more for room.
@@ -132,6 +132,7 @@ class RequestAdmission(wiring.Component):
         super().__init__(
             {
                 "start": In(1),
+                "known": In(1),
                 "qp": In(QpNumber),
                 "wqe": In(SendFetched),
                 "cfg": In(QpCfg),
@@ -190,8 +191,8 @@ class RequestAdmission(wiring.Component):
                 m.d.sync += waited.eq(0)
                 with m.If(self.start):
                     m.next = "ROWS"
-            # ROWS: the QP's rows are compared with the WQE; lasts one cycle.
-            with m.State("ROWS"):
+            # ROWS: the QP's rows are compared with the WQE; ends when they are here.
+            with m.State("ROWS"), m.If(self.known):
                 m.d.comb += at_rows.eq(1)
                 m.next = "DECIDE"
             # DECIDE: the decision is told. Ends with it: at once, unless the WQE has its entry,

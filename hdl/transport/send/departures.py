@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.contract import require
 from hdl.common.fifo import StreamFifo
 from hdl.common.tables import TableRead, TableWrite
+from hdl.ports.context import ContextRead
 from hdl.ports.headers import PACKET_GENERATION, Departure
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpSent
@@ -31,17 +32,17 @@ class Departures(wiring.Component):
 
     Members: ``departed`` In: what egress says of a request, never more often than every other cycle
     for longer than ``WAITING`` packets; ``restart`` In: a QP has gone back, and is in a new
-    generation since the cycle before. ``row``, ``write``: the table ``qp_sent``; ``generation``: of
-    the QP; ``timer`` Out: it waits for an answer from now on. Latency: 2 cycles to the row, 3 to
-    the timer. Throughput: one in 2 cycles. Errors: none. Reset: nothing is noted.
+    generation since the cycle before. ``context``, ``write``: a QP's row in ``qp_sent``;
+    ``generation``: of the QP; ``timer`` Out: it waits for an answer from now on. Latency: 2 cycles
+    to the row, 3 to the timer. Throughput: one in 2 cycles. Errors: none. Reset: nothing is noted.
     """
 
     def __init__(self):
         super().__init__(
             {
                 "departed": In(stream.Signature(Departure, always_ready=True)),
-                "restart": In(stream.Signature(QpNumber, always_ready=True)),
-                "row": Out(TableRead(QpNumber, QpSent)),
+                "restart": In(stream.Signature(QpNumber)),
+                "context": Out(ContextRead("departures")),
                 "write": Out(TableWrite(QpNumber, QpSent)),
                 "generation": Out(TableRead(QpNumber, PACKET_GENERATION)),
                 "timer": Out(stream.Signature(TimerSet)),
@@ -51,22 +52,23 @@ class Departures(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.queue = queue = StreamFifo(shape=Departure, depth=WAITING)
-        departure, row = queue.o.payload, self.row.row
+        departure, context = queue.o.payload, self.context
+        row = context.rows.sent
         back, back_qp = Signal(), Signal(QpNumber, reset_less=True)  # a QP that has gone back
         asks, newer = Signal(), Signal()
         m.d.comb += [
             queue.i.valid.eq(self.departed.valid),
             queue.i.payload.eq(self.departed.payload),
             self.generation.index.eq(departure.qp),
-            self.row.index.eq(departure.qp),
+            context.number.eq(departure.qp),
             asks.eq(departure.asks & (departure.generation == self.generation.row)),
             newer.eq(~(departure.psn - row.psn)[23]),
             self.timer.payload.kind.eq(TimerKind.ANSWER),
             self.write.row.eq(row),
         ]
         require(m, platform, queue.i.ready | ~queue.i.valid, "each departure is noted")
-        require(m, platform, ~(back & self.restart.valid), "each restart is noted")
-        with m.If(self.restart.valid):
+        m.d.comb += self.restart.ready.eq(~back)
+        with m.If(self.restart.valid & self.restart.ready):
             m.d.sync += [back.eq(1), back_qp.eq(self.restart.payload)]
         with m.If(self.timer.ready):
             m.d.sync += self.timer.valid.eq(0)
@@ -76,19 +78,19 @@ class Departures(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += self.write.index.eq(departure.qp)
                 with m.If(back):
-                    m.d.comb += [self.row.enable.eq(1), self.row.index.eq(back_qp)]
+                    m.d.comb += [context.enable.eq(1), context.number.eq(back_qp)]
                     m.d.sync += self.write.index.eq(back_qp)
                     m.next = "BACK"
                 with m.Elif(queue.o.valid & (~self.timer.valid | self.timer.ready)):
-                    m.d.comb += [self.row.enable.eq(1), self.generation.enable.eq(1)]
+                    m.d.comb += [context.enable.eq(1), self.generation.enable.eq(1)]
                     m.next = "DEPARTED"
-            # BACK: no answer is waited for; one cycle.
-            with m.State("BACK"):
+            # BACK: no answer is waited for; ends when the row is here.
+            with m.State("BACK"), m.If(context.valid):
                 m.d.comb += [self.write.row.waits.eq(0), self.write.enable.eq(1)]
-                m.d.sync += back.eq(self.restart.valid)
+                m.d.sync += back.eq(0)
                 m.next = "IDLE"
-            # DEPARTED: the row is written, and the timer started; one cycle.
-            with m.State("DEPARTED"):
+            # DEPARTED: the row is written, and the timer started; ends when the row is here.
+            with m.State("DEPARTED"), m.If(context.valid):
                 m.d.comb += [queue.o.ready.eq(1), self.write.enable.eq(1)]
                 with m.If(newer):
                     m.d.comb += self.write.row.psn.eq(departure.psn)

@@ -39,12 +39,12 @@ class RequestPackets(wiring.Component):
     ``entering``: the WQE's outstanding entry is being made, which the second packet waits for.
     ``job`` to the gather; ``handed``: pulse, it has been taken, as the ``last`` of its WQE or not.
     ``advance``, a cycle later, with the ``step`` of the row; with ``done`` that was the last one,
-    otherwise with ``again``: the QP's rows must be read now, as they say whether it may go on:
-    ``stopped``, ``reset`` (``RequestAdmission``). ``urgent``: something else must be done before
-    the next packet; ``back``: the QP goes back. ``contended``: the next WQE is another QP's, or
-    another QP goes back, so the turn ends after ``quantum`` packets. ``end``, for a cycle, with the
-    ``way`` in which the WQE ends otherwise. ``end`` and ``done`` come before the first packet or
-    between two, never while a job is offered.
+    otherwise with ``again``: the QP's rows must be read now, as they say whether it may go on when
+    they are ``known``: ``stopped``, ``reset`` (``RequestAdmission``). ``urgent``: something else
+    must be done before the next packet; ``back``: the QP goes back. ``contended``: the next WQE is
+    another QP's, or another QP goes back, so the turn ends after ``quantum`` packets. ``end``, for
+    a cycle, with the ``way`` in which the WQE ends otherwise. ``end`` and ``done`` come before the
+    first packet or between two, never while a job is offered.
 
     Latency: 1 cycle from ``start`` to ``job``, 3 more where a READ goes on in its middle.
     Throughput: a packet in 3 cycles. Errors: none of its own. Reset: idle.
@@ -62,6 +62,7 @@ class RequestPackets(wiring.Component):
                 "row": In(QpTx),
                 "qp": In(QpNumber),
                 "generation": In(PACKET_GENERATION),
+                "known": In(1),
                 "start": In(1),
                 "single": Out(1),
                 "psns": Out(24),
@@ -201,8 +202,8 @@ class RequestPackets(wiring.Component):
                 m.next = "STATE"
                 with m.If(step.last):
                     m.next = "IDLE"
-            # STATE: the rows that were read again arrive; lasts one cycle.
-            with m.State("STATE"):
+            # STATE: waits for the rows that are read again; ends with them.
+            with m.State("STATE"), m.If(self.known):
                 m.next = "PACKET"
         return m
 

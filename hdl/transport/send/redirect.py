@@ -51,17 +51,17 @@ class RequestRedirect(wiring.Component):
     executing them.
 
     Members: ``start``, ``way``; the row of the QP has been asked for in that cycle (RESTART,
-    REFUSED), or is in the working copy. ``wqe`` the one at hand (not with RESTART, REFUSED);
-    ``status`` why it failed; ``wake_generation``: of ``QpAck`` as the decision saw it;
-    ``entering``: its outstanding entry is being made, so ``fail`` and the rewind must wait.
-    ``refused`` from ``RequestChecks``; ``restart``: a QP that goes back. ``waiting``: of its
-    ``QpAck``: it sends nothing before its time. ``ended``: the refused packet is of a WQE that has
-    ended. To ``RequestRow``: ``load``, ``move``, ``skip``, ``error``, ``save``. ``fail`` to the
-    outstanding table, ``rewind`` to the scheduler. ``release``: the WQE's line is given back behind
-    its packets; ``released``: there is room for that. ``read``: the rows of the QP at work are to
-    be read in this cycle; ``at_hand``, 4 cycles later: it goes back to the WQE at hand. That is not
-    fetched again, but begun again: ``resume``, a pulse that waits for ``may_resume``. ``done``:
-    pulse in the last cycle of every other way.
+    REFUSED), and may be used when it is ``known``, or is in the working copy. ``wqe`` the one at
+    hand (not with RESTART, REFUSED); ``status`` why it failed; ``wake_generation``: of ``QpAck`` as
+    the decision saw it; ``entering``: its outstanding entry is being made, so ``fail`` and the
+    rewind must wait. ``refused`` from ``RequestChecks``; ``restart``: a QP that goes back.
+    ``waiting``: of its ``QpAck``: it sends nothing before its time. ``ended``: the refused packet
+    is of a WQE that has ended. To ``RequestRow``: ``load``, ``move``, ``skip``, ``error``,
+    ``save``. ``fail`` to the outstanding table, ``rewind`` to the scheduler. ``release``: the WQE's
+    line is given back behind its packets; ``released``: there is room for that. ``read``: the rows
+    of the QP at work are to be read in this cycle; ``at_hand``, 3 cycles after they are here: it
+    goes back to the WQE at hand. That is not fetched again, but begun again: ``resume``, a pulse
+    that waits for ``may_resume``. ``done``: pulse in the last cycle of every other way.
 
     ``rewinds``, with ``save``: the row moves on or back, so a new generation of WQEs begins.
     ``moves``: a row may have moved whose rewind is still to come.
@@ -75,6 +75,7 @@ class RequestRedirect(wiring.Component):
             {
                 "start": In(1),
                 "way": In(Redirect),
+                "known": In(1),
                 "qp": In(QpNumber),
                 "wqe": In(SendFetched),
                 "row": In(QpTx),
@@ -145,8 +146,8 @@ class RequestRedirect(wiring.Component):
                             m.next = state
 
             self._restart(m, skips, moved_on)
-            # REFUSED: the row of the refused packet's QP is loaded; lasts one cycle.
-            with m.State("REFUSED"):
+            # REFUSED: the row of the refused packet's QP is loaded; ends when it is here.
+            with m.State("REFUSED"), m.If(self.known):
                 m.d.comb += self.load.eq(1)
                 m.next = "REFUSED-ROW"
             # REFUSED-ROW: the QP stops, and leaves the WQE if it had not been sent to its end;
@@ -197,8 +198,8 @@ class RequestRedirect(wiring.Component):
 
         ``moved_on``: the generation of what is fetched behind it."""
         stays = Signal()  # BACK: the WQE at hand is the one to go on with
-        # RESTART: the row is loaded; lasts one cycle.
-        with m.State("RESTART"):
+        # RESTART: the row is loaded; ends when it is here.
+        with m.State("RESTART"), m.If(self.known):
             m.d.comb += [self.restart.ready.eq(1), self.load.eq(1)]
             m.next = "RESTART-PLACE"
         # RESTART-PLACE: how much of the WQE is acknowledged is worked out; lasts one cycle.
@@ -219,8 +220,9 @@ class RequestRedirect(wiring.Component):
             m.d.sync += [skips.eq(1), stays.eq(1)]
             with m.If(~self.entering):
                 m.next = "BACK-ROWS"
-        # BACK-ROWS: the rows arrive; the working copy is newer than its own. One cycle.
-        with m.State("BACK-ROWS"):
+        # BACK-ROWS: waits for the rows, of which the working copy is newer than its own; ends with
+        # them.
+        with m.State("BACK-ROWS"), m.If(self.known):
             m.d.comb += self.restart.ready.eq(1)
             m.next = "RESTART-PLACE"
         # SKIP: the row is to move to the oldest WQE that has not ended, as for a restart; ends

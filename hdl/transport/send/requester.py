@@ -7,11 +7,12 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.count import COUNT
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
+from hdl.ports.context import ContextRead
 from hdl.ports.jobs import PACKET_GENERATION, Destination, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import unanswered
 from hdl.ports.regions import RegionKeyPort
-from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
+from hdl.ports.rows import QpTx
 
 from ..outstanding.types import Append, Fail, Finish
 from ..recovery.go_back_n import GO_BACK_N
@@ -39,7 +40,8 @@ class Requester(wiring.Component):
     outstanding entry (``RequestEntry``) and the checks that are pending (``RequestChecks``).
 
     Parameters: ``recovery``: the policy; ``paced``: QPs have rate limiters (docs/recipes.md).
-    Members: ``wqe`` from the scheduler; ``destination``: where a WQE in a line goes, if it is a
+    Members: ``wqe`` from the scheduler; ``context``, ``row_write``: the rows of a QP, and the
+    writes of its own; ``destination``: where a WQE in a line goes, if it is a
     datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
     ``append``, ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind``
     and ``release`` (line) back; ``started``: a QP's long message begins (``prefetch_window``);
@@ -66,18 +68,15 @@ class Requester(wiring.Component):
             {
                 "wqe": In(stream.Signature(SendFetched)),
                 "restart": In(stream.Signature(QpNumber)),
-                "cfg": Out(TableRead(QpNumber, QpCfg)),
+                "context": Out(ContextRead("requester")),
                 "destination": Out(TableRead(8, Destination)),
                 "gids": In(data.ArrayLayout(GidFacts, config.gids)),
                 "sent": In(1),
                 "spoiled": In(1),
-                "row": Out(TableRead(QpNumber, QpTx)),
                 "row_write": Out(TableWrite(QpNumber, QpTx)),
-                "ack": Out(TableRead(QpNumber, QpAck)),
-                "rx": Out(TableRead(QpNumber, QpRx)),
                 "packet_generation": Out(TableRead(QpNumber, PACKET_GENERATION)),
                 "advance": Out(1),
-                "gone_back": Out(stream.Signature(QpNumber, always_ready=True)),
+                "gone_back": Out(stream.Signature(QpNumber)),
                 "append": Out(stream.Signature(Append)),
                 "appended": In(stream.Signature(16)),
                 "finish": Out(stream.Signature(Finish)),
@@ -112,7 +111,6 @@ class Requester(wiring.Component):
         m.submodules.checks = checks = RequestChecks(config=config)
         m.submodules.redirect = redirect = RequestRedirect()
         for inner, outer in (
-            (row.table, self.row),
             (row.write, self.row_write),
             (admission.started, self.started),
             (packets.job, self.job),
@@ -129,13 +127,17 @@ class Requester(wiring.Component):
         connect(m, checks.refused, redirect.refused)
 
         # All look at the same WQE and the same rows, which are read together.
-        tables = [self.cfg, self.ack, self.rx, self.packet_generation]
+        tables = [self.packet_generation]
         if self._paced:
             tables.append(self.spent)
             m.d.comb += admission.spent.eq(self.spent.row)
         for table in tables:
             m.d.comb += [table.index.eq(row.index), table.enable.eq(row.read)]
+        context, rows = self.context, self.context.rows
         m.d.comb += [
+            context.number.eq(row.index),
+            context.enable.eq(row.read),
+            row.table.eq(rows.tx),
             self.destination.index.eq(self.wqe.payload.line),
             self.destination.enable.eq(packets.take),
             admission.gids.eq(self.gids),
@@ -145,14 +147,19 @@ class Requester(wiring.Component):
         for part in (admission, packets, entry, redirect):
             m.d.comb += part.row.eq(row.row)
         for part in (admission, packets, entry):
-            m.d.comb += part.cfg.eq(self.cfg.row)
+            m.d.comb += part.cfg.eq(rows.cfg)
+        for part in (admission, packets):
+            m.d.comb += part.known.eq(context.valid)
+        # One that goes back is told of before the next one does.
+        m.d.comb += redirect.known.eq(context.valid & ~self.gone_back.valid)
         for part in (admission, entry, redirect):
             m.d.comb += [part.qp.eq(row.qp), part.wqe.eq(packets.held)]
         # A cycle behind ``advance``.
-        m.d.sync += [
-            self.gone_back.valid.eq(self.advance),
-            self.gone_back.payload.eq(self.restart.payload),
-        ]
+        with m.If(~self.gone_back.valid | self.gone_back.ready):
+            m.d.sync += [
+                self.gone_back.valid.eq(self.advance),
+                self.gone_back.payload.eq(self.restart.payload),
+            ]
         self._turns(m)
         self._decisions(m)
         self._origin(m)
@@ -225,9 +232,9 @@ class Requester(wiring.Component):
         # A QP without credit gives its turn up as one does for whose place another one waits.
         unpaid = self.spent.row if self._paced else Const(0)
         m.d.comb += [
-            admission.ack.eq(self.ack.row),
-            admission.rx.eq(self.rx.row),
-            admission.tx.eq(self.row.row),
+            admission.ack.eq(self.context.rows.ack),
+            admission.rx.eq(self.context.rows.rx),
+            admission.tx.eq(self.context.rows.tx),
             admission.newer.eq(row.newer),
             admission.begun.eq(row.begun),
             admission.room.eq(self.room),
@@ -248,15 +255,16 @@ class Requester(wiring.Component):
                 | unpaid
             ),
             parts.redirect.status.eq(admission.status),
-            parts.redirect.wake_generation.eq(self.ack.row.wake_generation),
+            parts.redirect.wake_generation.eq(self.context.rows.ack.wake_generation),
             parts.redirect.entering.eq(entry.busy),
         ]
 
     def _origin(self, m: Module) -> None:
-        """Where a QP that goes back sends from, 4 cycles after its rows were asked for: the policy
-        says so. And whether the WQE of a refused packet has ended."""
-        parts, ack, origin = m.submodules, self.ack.row, m.submodules.row.origin
-        self._recovery.origin(m, ack, self.cfg.row.path_mtu, origin)
+        """Where a QP that goes back sends from, 3 cycles after its rows are here: the policy says
+        so. And whether the WQE of a refused packet has ended."""
+        parts, rows, origin = m.submodules, self.context.rows, m.submodules.row.origin
+        ack = rows.ack
+        self._recovery.origin(m, ack, rows.cfg.path_mtu, origin)
         oldest, pauses = Signal(16), Signal()
         refused, held = parts.checks.refused.payload, parts.packets.held
         m.d.sync += [
@@ -307,7 +315,7 @@ class Requester(wiring.Component):
         m.d.comb += [
             keys.start.eq(admission.execute),
             keys.wqe.eq(parts.packets.held.wqe),
-            keys.cfg.eq(self.cfg.row),
+            keys.cfg.eq(self.context.rows.cfg),
             keys.qp.eq(parts.packets.qp),
             keys.destination.eq(self.destination.row),
             admission.executed.eq(keys.done),
@@ -320,7 +328,7 @@ class Requester(wiring.Component):
         """The packets and the lines whose turn comes when those before them are answered."""
         parts, handed = m.submodules, m.submodules.checks.i.payload
         row, entry, packets, checks = parts.row, parts.entry, parts.packets, parts.checks
-        silent = unanswered(self._config, self.cfg.row.type)
+        silent = unanswered(self._config, self.context.rows.cfg.type)
         m.d.comb += [
             checks.i.valid.eq(packets.handed | parts.redirect.release),
             handed.job.eq(packets.handed),

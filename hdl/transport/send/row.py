@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.tables import TableRead, TableWrite
+from hdl.common.tables import TableWrite
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpTx
 
@@ -30,15 +30,15 @@ class RequestRow(wiring.Component):
     the rows of the next WQE are being read, so a row that is read in these two cycles is taken
     from the working copy (``newer``).
 
-    Members: ``read`` with ``index``: the row of that QP is read, which is ``qp`` from the next
-    cycle on; ``load``, in that cycle: it becomes the working copy ``row``; ``move``: it goes back
-    to ``origin``. Pulses that change the working copy: ``begin``, its
+    Members: ``read`` with ``index``: the row of that QP is asked for, which is ``qp`` from the next
+    cycle on; ``load``, when it is here as ``table``: it becomes the working copy ``row``; ``move``:
+    it goes back to ``origin``. Pulses that change the working copy: ``begin``, its
     WQE gets an outstanding entry, with ``data`` as a READ; ``numbered``, the entry's ``number`` in
     the pool; ``advance`` by ``step``; ``skip``, the next WQE follows; ``fail``, later WQEs are
     flushed. ``save``: ``row`` is written, with ``rewinds`` in a new generation. ``begun``: the WQE
     at ``row.position`` has its entry, as it was interrupted or is sent again; ``newest``: and no
     WQE behind it has one, so that ``row.entry`` is its number (valid a cycle after ``row``).
-    ``table``, ``write``: ports of the table ``qp_tx``.
+    ``write``: port of the table ``qp_tx``.
 
     Latency: 1 cycle for each change; the row of a last packet is written in the cycle after it.
     Errors: none. Reset: zeros, nothing written.
@@ -47,7 +47,7 @@ class RequestRow(wiring.Component):
     def __init__(self):
         super().__init__(
             {
-                "table": Out(TableRead(QpNumber, QpTx)),
+                "table": In(QpTx),
                 "write": Out(TableWrite(QpNumber, QpTx)),
                 "read": In(1),
                 "index": In(QpNumber),
@@ -76,11 +76,9 @@ class RequestRow(wiring.Component):
         m = Module()
         row, step = self.row, self.step
         # A last packet's row is written after the next WQE's has been read, or in that cycle.
-        store, stored_qp = Signal(), Signal(QpNumber)  # it is written in this cycle, for that QP
-        stored = Signal()  # it was in the cycle before
+        # It is written in this cycle, or was in the one before, for that QP.
+        store, stored, stored_qp = Signal(), Signal(), Signal(QpNumber)
         m.d.comb += [
-            self.table.index.eq(self.index),
-            self.table.enable.eq(self.read),
             self.newer.eq((store | stored) & (stored_qp == self.qp)),
             self.write.enable.eq(self.save | store),
             self.write.index.eq(Mux(store, stored_qp, self.qp)),
@@ -91,9 +89,10 @@ class RequestRow(wiring.Component):
         m.d.sync += [
             store.eq(self.advance & step.last),
             stored.eq(store),
-            stored_qp.eq(self.qp),
             self.newest.eq((row.position + 1)[:16] == row.high),
         ]
+        with m.If(~store):  # it stays for as long as the row may be read as it was before
+            m.d.sync += stored_qp.eq(self.qp)
         with m.If(self.read):
             m.d.sync += self.qp.eq(self.index)
         with m.If(self.numbered):
@@ -105,7 +104,7 @@ class RequestRow(wiring.Component):
                 row.psn.eq(self.origin.psn),
             ]
         with m.If(self.load):
-            m.d.sync += row.eq(Mux(self.newer, row.as_value(), self.table.row.as_value()))
+            m.d.sync += row.eq(Mux(self.newer, row.as_value(), self.table.as_value()))
         with m.If(self.begin):
             m.d.sync += [row.high.eq(row.high + 1), row.whole.eq(0)]
         # Late, so it chooses the sum instead of being added.

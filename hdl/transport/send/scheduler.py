@@ -12,9 +12,10 @@ from hdl.common.sums import unequal
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.activations import SendFlags
+from hdl.ports.context import ContextRead
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
 from hdl.ports.numbers import QpNumber
-from hdl.ports.rows import GENERATION, QpAck, QpCfg, QpFetch, QpState, QpTx
+from hdl.ports.rows import GENERATION, QpFetch, QpState
 
 from .eligibility import eligible, queue_holds
 from .fetch_answer import FetchAnswer
@@ -34,7 +35,8 @@ class Scheduler(wiring.Component):
     Parameter ``paced``: QPs have rate limiters (docs/recipes.md). Members: ``doorbell`` (flags
     DOORBELL, and NEXT with the avail index as data), ``wake`` (QP, from the completer),
     ``activate`` (from the firmware after a change of state: DOORBELL and WAKE), ``rewind`` (from
-    the requester); ``fetch_req``/``fetch_rsp`` to the fetch engine; ``spent``, if QPs are
+    the requester); ``context``, ``row_write``: the rows of a QP, and the writes of its own;
+    ``fetch_req``/``fetch_rsp`` to the fetch engine; ``spent``, if QPs are
     ``paced``: whether the rate limiter has no credit for a QP. It activates the QP with AGAIN when
     it has. ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``:
     lines of answers that a rewind has made stale; ``started`` from the requester, a QP of which it
@@ -68,10 +70,7 @@ class Scheduler(wiring.Component):
                 "rewind": In(stream.Signature(Rewind)),
                 "started": In(stream.Signature(QpNumber)),
                 "moves": In(1),
-                "cfg": Out(TableRead(QpNumber, QpCfg)),
-                "ack": Out(TableRead(QpNumber, QpAck)),
-                "tx": Out(TableRead(QpNumber, QpTx)),
-                "row": Out(TableRead(QpNumber, QpFetch)),
+                "context": Out(ContextRead("scheduler")),
                 "row_write": Out(TableWrite(QpNumber, QpFetch)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(SendFetched)),
@@ -115,10 +114,11 @@ class Scheduler(wiring.Component):
                     m.next = "TAKE-ROW"
             self._turn(m, turn, requests, active, free, once_more)
             self._answer(m, answer.o, wqes, row, free, once_more)
-            # REWIND: the rows arrive; one cycle.
+            # REWIND: waits for the rows; ends with them.
             with m.State("REWIND"):
                 m.d.sync += blocked.eq(self.rewind.payload.blocked)
-                m.next = "REWOUND"
+                with m.If(self.context.valid):
+                    m.next = "REWOUND"
             # REWOUND: the QP fetches again from where the requester stands, or waits for a wake
             # unless that has come since; ends when there is a place for it on the list.
             with m.State("REWOUND"), m.If(free):
@@ -192,23 +192,22 @@ class Scheduler(wiring.Component):
 
     def _read_rows(self, m: Module, qp: Value) -> None:
         """Read the rows of the QP at hand."""
-        tables = [self.cfg, self.ack, self.tx, self.row]
+        m.d.comb += [self.context.number.eq(qp), self.context.enable.eq(1)]
         if self._paced:
-            tables.append(self.spent)
-        for table in tables:
-            m.d.comb += [table.index.eq(qp), table.enable.eq(1)]
+            m.d.comb += [self.spent.index.eq(qp), self.spent.enable.eq(1)]
         m.d.sync += self.row_write.index.eq(qp)
 
     def _rows(self, m: Module, turn, answer):
         """The QP's row and the requester's position a cycle later: their differences are long.
 
         Returns the row, and whether there has been no wake since the rewind was asked for."""
-        cfg, ack, tx = self.cfg.row, self.ack.row, self.tx.row
+        rows = self.context.rows
+        cfg, ack, tx, fetch = rows.cfg, rows.ack, rows.tx, rows.fetch
         row, drains = Signal(QpFetch, reset_less=True), Signal()
         sent, high, oldest = (Signal(16, reset_less=True) for _ in range(3))
         unwoken = Signal(3)
         m.d.sync += [
-            row.eq(self.row.row),
+            row.eq(fetch),
             sent.eq(tx.position),
             high.eq(tx.high),
             oldest.eq(ack.position),
@@ -226,7 +225,7 @@ class Scheduler(wiring.Component):
         ]
         for part in (turn, answer):
             m.d.comb += [
-                part.fetch.eq(self.row.row),
+                part.fetch.eq(fetch),
                 part.row.eq(row),
                 part.oldest.eq(oldest),
                 part.tx.eq(tx),
@@ -236,7 +235,7 @@ class Scheduler(wiring.Component):
         # fetched is taken whatever its rate is: the requester gives back what may not go.
         woken, spent = (turn.flags & SendFlags.WAKE) != 0, self.spent.row if self._paced else 0
         turn_holds = queue_holds(cfg, blocked=row.blocked & ~woken, spent=spent)
-        answer_holds = queue_holds(cfg, blocked=self.row.row.blocked)
+        answer_holds = queue_holds(cfg, blocked=fetch.blocked)
         m.d.comb += [
             turn.eligible.eq(eligible(turn_holds)),
             answer.eligible.eq(eligible(answer_holds)),
@@ -249,14 +248,14 @@ class Scheduler(wiring.Component):
             turn.flags.eq(active.o.payload.flags),
             turn.notified.eq(active.o.payload.data),
             requests.qp.eq(self.row_write.index),
-            requests.function.eq(self.cfg.row.function),
+            requests.function.eq(self.context.rows.cfg.function),
             requests.position.eq(turn.position),
             requests.count.eq(turn.count),
             requests.known.eq(turn.known),
             requests.poll.eq(turn.poll),
         ]
-        # TAKE-ROW: the rows arrive; one cycle.
-        with m.State("TAKE-ROW"):
+        # TAKE-ROW: waits for the rows; ends with them.
+        with m.State("TAKE-ROW"), m.If(self.context.valid):
             m.next = "TAKE"
         # TAKE: takes the activation and works out distances; one cycle.
         with m.State("TAKE"):
@@ -305,8 +304,8 @@ class Scheduler(wiring.Component):
                 wqes.valid.eq(1),
             ]
 
-        # ANSWER-ROW: the rows arrive; one cycle.
-        with m.State("ANSWER-ROW"):
+        # ANSWER-ROW: waits for the rows; ends with them.
+        with m.State("ANSWER-ROW"), m.If(self.context.valid):
             m.next = "ANSWER"
         # ANSWER: takes the expected WQE, which needs no differences; ends when there is a place on
         # the list. Anything else goes the slow path.

@@ -35,13 +35,13 @@ __all__ = ["TABLES", "DirectTables", "bulk"]
 
 #: Tables (``hdl.csr.blocks.TABLES``) with a row for each QP or queue -> the RAMs that hold them.
 TABLES = {
-    "qp_cfg": ("tables.qp_cfg.rows",),
-    "qp_fetch": ("tables.qp_fetch.rows",),
-    "qp_tx": ("tables.qp_tx.rows",),
-    "qp_ack": ("tables.qp_ack.rows",),
-    "qp_sent": ("tables.qp_sent.rows",),
-    "qp_rx": ("tables.qp_rx.rows", "tables.qp_rx_ahead.rows"),
-    "qp_reply": ("tables.qp_reply.rows",),
+    "qp_cfg": ("tables.qp_context.qp_cfg.rows",),
+    "qp_fetch": ("tables.qp_context.qp_fetch.rows",),
+    "qp_tx": ("tables.qp_context.qp_tx.rows",),
+    "qp_ack": ("tables.qp_context.qp_ack.rows",),
+    "qp_sent": ("tables.qp_context.qp_sent.rows",),
+    "qp_rx": ("tables.qp_context.qp_rx.rows", "tables.qp_context.qp_rx_ahead.rows"),
+    "qp_reply": ("tables.qp_context.qp_reply.rows",),
     "used": ("queues.completion.tables.indices",),
     "queue": ("host_side.guests.function0.queues.rows",),
 }

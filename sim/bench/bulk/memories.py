@@ -28,7 +28,7 @@ def _library() -> CDLL:
 
 @cache
 def scopes() -> tuple[str, ...]:
-    """Where memories are, such as ``testbench.nic0.tables.qp_tx.rows.copy1``."""
+    """Where memories are, such as ``testbench.nic0.tables.qp_context.qp_tx.rows.copy1``."""
     found: list[str] = []
     while (name := _library().memory_scope(len(found))) is not None:
         found.append(name.decode())
