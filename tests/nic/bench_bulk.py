@@ -131,7 +131,10 @@ async def same_as_the_command_path(dut):
         assert not different, different
         # Something is there to be compared, and one other bit of it is noticed.
         tables = ("qp_cfg", "qp_tx", "qp_ack", "qp_rx", "qp_rx_ahead")
-        for table in (*(f"tables.{one}" for one in tables), "host_side.guests.function0.queues"):
+        for table in (
+            *(f"tables.qp_context.{one}" for one in tables),
+            "host_side.guests.function0.queues",
+        ):
             name = f"{table}.rows.copy1"
             changed = dict(left[0][number])
             assert np.count_nonzero(changed[name]) > 10, table
