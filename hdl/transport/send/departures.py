@@ -17,7 +17,7 @@ from ..recovery.qp_timers import TimerKind, TimerSet
 __all__ = ["Departures"]
 
 #: Departures that wait to be noted. The gate in front of egress lets a packet pass in 2 cycles, and
-#: noting one takes as many, so they wait only while a QP that goes back is noted.
+#: noting one takes as many, so with rows in RAM they wait only while a QP that goes back is noted.
 WAITING = 32
 
 
@@ -31,10 +31,11 @@ class Departures(wiring.Component):
     again, however long its turn takes.
 
     Members: ``departed`` In: what egress says of a request, never more often than every other cycle
-    for longer than ``WAITING`` packets; ``restart`` In: a QP has gone back, and is in a new
-    generation since the cycle before. ``context``, ``write``: a QP's row in ``qp_sent``;
-    ``generation``: of the QP; ``timer`` Out: it waits for an answer from now on. Latency: 2 cycles
-    to the row, 3 to the timer. Throughput: one in 2 cycles. Errors: none. Reset: nothing is noted.
+    for longer than ``WAITING`` packets, nor than their rows come; ``restart`` In: a QP has gone
+    back, and is in a new generation since the cycle before. ``context``, ``write``: a QP's row in
+    ``qp_sent``; ``generation``: of the QP; ``timer`` Out: it waits for an answer from now on.
+    Latency: 2 cycles to the row, 3 to the timer. Throughput: one in 2 cycles. Errors: none. Reset:
+    nothing is noted.
     """
 
     def __init__(self):
