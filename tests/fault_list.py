@@ -1308,6 +1308,12 @@ FAULTS = (
         tests=RECEIVE,
     ),
     Fault(
+        name="time-out-put-off",
+        what="a QP that goes on sending waits for the answer to what it sent last",
+        force=Force("hdl.transport.recovery.qp_timers:QpTimers", "idle", stuck(1)),
+        tests=("tests/transport/test_qp_timers.py",),
+    ),
+    Fault(
         name="departure-ends-a-pause",
         what="a packet that leaves while its QP pauses gives the timer another time",
         force=Force("hdl.transport.recovery.qp_timers:QpTimers", "departs", stuck(0)),

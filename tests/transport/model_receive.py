@@ -96,8 +96,8 @@ class Result:
     wakes: int = 0
     repoke: int = 0
     naks: list[int] = field(default_factory=list)  # QPs that go back
-    timers: list[tuple[str, int]] = field(default_factory=list)  # kind and code
-    timeouts: list[int] = field(default_factory=list)  # codes, with the pops
+    timers: list[tuple[str, int, int]] = field(default_factory=list)  # kind, code, idle
+    timeouts: list[tuple[int, int]] = field(default_factory=list)  # code, idle, with the pops
     atomics: list[Row] = field(default_factory=list)
 
 
@@ -121,6 +121,7 @@ class World:
         self.revocable: set[int] = set()  # keys that can be invalidated, again and again
         self.counters: Counter[str] = Counter()
         self._fetched = Element()
+        self._behind: int | None = None  # PSN behind the packet in hand; None: a poke
 
     # What the hardware's neighbours answer.
 
@@ -163,7 +164,7 @@ class World:
 
     def packet(self, h: Row) -> Result:
         """A received packet."""
-        out = Result()
+        out, self._behind = Result(), (h["psn"] + 1) % PSN
         qp = (h["dest_qp"] & 0x3FFF) % self.qps
         cfg = self.cfg[qp]
         op, is_response = h["opcode"] & 31, h["opcode"] & 31 in RESPONSES
@@ -477,6 +478,7 @@ class World:
     def _finish(self, qp: int, status: int, out: Result, *, job: Row | None) -> None:
         """The oldest WQE ends; ``job``: the packet's own, or an empty one."""
         cfg, ack, entry = self.cfg[qp], self.ack[qp], self.outstanding[qp].pop(0)
+        idle = self._idle(qp)
         out.jobs.append(job or {"kind": NONE, "length": 0})
         fields: Row = {"status": status, "emit": 1 if entry["signaled"] or status else 0}
         if status:
@@ -496,7 +498,7 @@ class World:
         )
         out.effects.append({"complete": done})
         out.pops += 1
-        out.timeouts.append(0 if ack["waiting"] else cfg["timeout"])
+        out.timeouts.append((0 if ack["waiting"] else cfg["timeout"], idle))
         out.wakes = 1  # for all that the packet finishes
         ack["wake_generation"] = (ack["wake_generation"] + 1) % 256
         ack["reads"] = (ack["reads"] + (entry["opcode"] in FETCHES)) % 256
@@ -609,12 +611,19 @@ class World:
     def _time(self, qp: int, out: Result) -> None:
         """The QP waits for an answer from now on, unless it waits for its peer."""
         if self.cfg[qp]["timeout"] and not self.ack[qp]["waiting"]:
-            out.timers = [("ANSWER", self.cfg[qp]["timeout"])]
+            out.timers = [("ANSWER", self.cfg[qp]["timeout"], self._idle(qp))]
+
+    def _idle(self, qp: int) -> int:
+        """Whether nothing that has left is awaited behind the packet in hand, if there is one."""
+        sent, behind = self.sent[qp], self._behind
+        if behind is None:
+            behind = self.ack[qp]["psn"]
+        return int(not sent["waits"] or sub(sent["asked"], behind) <= 0)
 
     def _rest(self, qp: int, out: Result) -> None:
         """The QP waits for no answer before it has sent again."""
         if not self.ack[qp]["waiting"]:
-            out.timers = [("OFF", 0)]
+            out.timers = [("OFF", 0, 0)]
 
     def _nak(self, qp: int, h: Row, entry: Row, out: Result) -> None:
         ack, syndrome = self.ack[qp], h["syndrome"]
@@ -638,7 +647,7 @@ class World:
             ack.update(recovering=1, resent=1, waiting=1)
             ack["rnr_retries"] = min(7, ack["rnr_retries"] + 1)
             out.naks.append(qp)
-            out.timers = [("PAUSE", syndrome & 31)]
+            out.timers = [("PAUSE", syndrome & 31, 0)]
             return
         else:
             name = {1: "invalid_request", 2: "access_errors", 3: "operational_errors"}
@@ -697,7 +706,7 @@ class World:
 
     def poke(self, qp: int, flags: int) -> list[Result]:
         """A poke: one result for each half of it that did something."""
-        results = []
+        results, self._behind = [], None
         if flags & FAIL:
             self.rx[qp]["error"] = 1
             flags |= FINISH | FLUSH

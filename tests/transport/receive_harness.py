@@ -95,8 +95,8 @@ class Seen:
     wakes: int = 0
     repokes: list[int] = field(default_factory=list)
     naks: list[int] = field(default_factory=list)
-    timers: list[tuple[str, int]] = field(default_factory=list)
-    timeouts: list[int] = field(default_factory=list)  # with the pops
+    timers: list[tuple[str, int, int]] = field(default_factory=list)
+    timeouts: list[tuple[int, int]] = field(default_factory=list)  # with the pops
     atomics: list[Row] = field(default_factory=list)
     cycles: int = 0
     expected: list[Result] = field(default_factory=list)
@@ -386,7 +386,8 @@ class Harness:
             row = self._read(name)
             self._about(row["qp"])
             kind = TimerKind(row["kind"])
-            seen.timers.append((kind.name, row["code"] if kind != TimerKind.OFF else 0))
+            idle = row["idle"] if kind == TimerKind.ANSWER else 0
+            seen.timers.append((kind.name, row["code"] if kind != TimerKind.OFF else 0, idle))
         else:
             value = self._read_pin[name]()
             qp = value & 0x3FFF
@@ -400,7 +401,7 @@ class Harness:
             elif name == "pop":
                 self.outstanding[qp].pop(0)
                 seen.pops += 1
-                seen.timeouts.append(value >> 15)
+                seen.timeouts.append((value >> 15 & 31, value >> 20))
                 if value >> 14 & 1:
                     self._show_oldest(qp)
             else:

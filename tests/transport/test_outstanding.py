@@ -41,7 +41,8 @@ def test_lists_of_all_qps_in_one_pool(seed):
         while True:
             *_, valid, timer = await ctx.tick().sample(table.timer.valid, table.timer.payload)
             if valid:
-                timed.append((timer.qp, TimerKind(timer.kind), timer.code))
+                kind = TimerKind(timer.kind)
+                timed.append((timer.qp, kind, timer.code, timer.idle if timer.code else 0))
 
     async def shows_oldest(ctx, qp):
         *_, answer = await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
@@ -102,11 +103,13 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 await shows_oldest(ctx, qp)
             elif what < 1.2:
                 look, timeout = rng.random() < 0.7, rng.choice((0, 3, 17))
-                await hand_over(ctx, table.pop, {"qp": qp, "look": look, "timeout": timeout})
+                idle = rng.randrange(2)
+                pop = {"qp": qp, "look": look, "timeout": timeout, "idle": idle}
+                await hand_over(ctx, table.pop, pop)
                 if lists[qp]:
                     lists[qp].popleft()
                     kind = TimerKind.ANSWER if lists[qp] else TimerKind.OFF
-                    timers.extend([(qp, kind, timeout)] * (timeout != 0))
+                    timers.extend([(qp, kind, timeout, idle)] * (timeout != 0))
                     if lists[qp] and (qp in watched or lists[qp][0][0] in unsent):
                         pokes.append(qp)
                 if look:
@@ -114,13 +117,13 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 await ctx.tick().repeat(3)  # ``room`` is looked at above
             elif rng.random() < 0.1:
                 await hand_over(ctx, table.drop, {"qp": qp})
-                timers.append((qp, TimerKind.OFF, 0))
+                timers.append((qp, TimerKind.OFF, 0, 0))
                 lists[qp].clear()
                 watched.discard(qp)
                 await ctx.tick().repeat(2 * CONFIG.outstanding + 4)
         await ctx.tick().repeat(100)
         assert fullest == CONFIG.outstanding and poked == pokes and pokes
-        assert timed == timers and {kind for _, kind, _ in timed} > {TimerKind.OFF}
+        assert timed == timers and {kind for _, kind, *_ in timed} > {TimerKind.OFF}
 
     simulate(table, bench, deadline=30_000, background=(count_pokes, note_timers))
 

@@ -39,8 +39,8 @@ def run(scenario):
     simulate(dut, main, deadline=200_000, background=(watch,))
 
 
-async def start(ctx, port, qp, kind=TimerKind.ANSWER, code=0):
-    ctx.set(port.payload, {"qp": qp, "kind": kind, "code": code})
+async def start(ctx, port, qp, kind=TimerKind.ANSWER, code=0, idle=0):
+    ctx.set(port.payload, {"qp": qp, "kind": kind, "code": code, "idle": idle})
     ctx.set(port.valid, 1)
     while not ctx.get(port.ready):
         await ctx.tick()
@@ -123,6 +123,29 @@ def test_a_departure_starts_no_timer_while_the_qp_pauses():
         low, high = late(TimerKind.ANSWER, 1)
         await ctx.tick().repeat(high + 100)
         assert [one for _, one in fired] == [2] and low <= fired[0][0] - begun
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("idle", [0, 1])
+def test_departures_start_what_is_idle(idle):
+    """A QP that waits for an answer does so however much it sends; one that has waited for none
+    begins with the first departure."""
+
+    async def scenario(ctx, dut, now, fired):
+        code = 2
+        low, high = late(TimerKind.ANSWER, code)
+        begun = now()
+        await start(ctx, dut.set1, 5, TimerKind.ANSWER, code, idle=idle)
+        await ctx.tick().repeat(low // 2)
+        if idle:
+            begun = now()
+        for _ in range(6):
+            await start(ctx, dut.set2, 5, TimerKind.ANSWER, code)
+            await ctx.tick().repeat(low // 4)
+        await ctx.tick().repeat(high)
+        assert [qp for _, qp in fired[:1]] == [5]
+        assert low <= fired[0][0] - begun <= high + 8
 
     run(scenario)
 

@@ -38,7 +38,8 @@ def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
             "used": 1,  # ... is one of the list
             "stopped": 1,  # see ``Look``
             "following": 1,  # see ``Pop.look``,
-            "timeout": 5,  # and ``Pop.timeout``
+            "timeout": 5,  # ``Pop.timeout``
+            "idle": 1,  # and ``Pop.idle``
             "ends": 1,  # see ``Finish``
             "timed": 1,  # the timer of ``qp`` starts anew or stops,
         }
@@ -194,9 +195,10 @@ class OutstandingTable(wiring.Component):
                     shown.valid.eq(0),
                     now.following.eq(pop.look),
                     now.timeout.eq(pop.timeout),
+                    now.idle.eq(pop.idle),
                 ]
                 with m.If(shown.valid & (shown.qp == pop.qp)):
-                    self._unlink(m, now, head, (shown.qp, shown.behind, pop.timeout))
+                    self._unlink(m, now, head, (shown.qp, shown.behind, pop.timeout, pop.idle))
                     with m.If(pop.look):
                         self._show_behind(m, now, shown)
                 with m.Else():
@@ -314,7 +316,7 @@ class OutstandingTable(wiring.Component):
             m.next = "UNLINK"
         # UNLINK: takes it off the list; one cycle.
         with m.State("UNLINK"):
-            self._unlink(m, now, head, (now.qp, pool.behind, now.timeout))
+            self._unlink(m, now, head, (now.qp, pool.behind, now.timeout, now.idle))
             m.d.sync += [shown.qp.eq(now.qp), shown.behind.eq(pool.behind)]
             m.next = "IDLE"
             with m.If(now.following):
@@ -412,8 +414,8 @@ class OutstandingTable(wiring.Component):
     def _unlink(self, m: Module, now: Signal, head: Signal, what) -> None:
         """Take the entry that was read last off the head of its list, if there is one.
 
-        ``what``: the QP, the entry behind it, and ``Pop.timeout``."""
-        qp, behind, timeout = what
+        ``what``: the QP, the entry behind it, ``Pop.timeout`` and ``Pop.idle``."""
+        qp, behind, timeout, idle = what
         write, more = m.submodules.lists.write, now.list.head != now.list.tail
         with m.If(now.list.used):
             self._give_back(m, now)
@@ -429,6 +431,7 @@ class OutstandingTable(wiring.Component):
             ]
             self._poke_if(m, now.list.watched & more, qp)
             self._time(m, now, qp, timeout, start=more, when=timeout != 0)
+            m.d.sync += self.timer.payload.idle.eq(idle)
 
     def _show_behind(self, m: Module, now: Signal, shown: Signal) -> None:
         """Show the entry behind the one that is taken off the list."""

@@ -51,9 +51,10 @@ class Pop(data.Struct):
     """Take the oldest entry of ``qp`` away; ``look``: and show the next one, as for a ``Look``.
 
     ``timeout``: code of the QP's timer, which starts anew, or stops with the last entry; 0: it is
-    left alone.
+    left alone. ``idle``: see ``TimerSet``.
     """
 
     qp: QpNumber
     look: 1
     timeout: 5
+    idle: 1

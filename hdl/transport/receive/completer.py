@@ -115,7 +115,7 @@ class Completer(wiring.Component):
         packet, jobless = Signal(), Signal()
         left = Signal(6)  # ``pending`` and what follows it, if not taken in this cycle
         response_now = response_facts(m, self.i.payload)
-        entry_now = entry_facts(m, s.work, s.oldest, s.ack)
+        entry_now = entry_facts(m, s.work, s.said, s.oldest, s.ack)
         decision = decide(m, self._config, self._recovery, s, at_hand(s, due))
         loss, verdict = decision.loss, decision.verdict
         text = "a recovery policy answers a loss, and either sends again or gives up"
@@ -440,6 +440,7 @@ class Completer(wiring.Component):
             self.restart.payload.eq(s.work.qp),
             self.timer.payload.eq(s.timer),
             self.timer.payload.qp.eq(s.work.qp),
+            self.timer.payload.idle.eq(s.facts.idle),
             pending.qp.eq(s.work.qp),
             pending.part.eq(Part.COMPLETER),
             pending.silent.eq(unanswered(self._config, s.work.cfg.type)),

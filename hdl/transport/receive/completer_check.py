@@ -1,6 +1,6 @@
 """What the completer wants to know of a response and of the oldest WQE, for one register stage."""
 
-from amaranth.hdl import Const, Module, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcOpcode, WcStatus
@@ -47,6 +47,7 @@ class EntryFacts(data.Struct):
     past: 1  # PSN lies behind the last of the WQE
     ghost: 1  # PSN has not left the card: nobody can have answered it
     awaited: 1  # an answer is: a packet that asks for one has left and is not acknowledged
+    idle: 1  # none is behind this packet
     acknowledged: 1  # every packet of the WQE has been acknowledged before
     other_kind: 1  # data that answer an atomic for a READ, or the other way round
     packets: 24  # of the READ before this one
@@ -90,7 +91,9 @@ def is_atomic(entry: Outstanding) -> Value:
     return entry.completion.matches(WcOpcode.COMP_SWAP, WcOpcode.FETCH_ADD)
 
 
-def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> Signal:
+def entry_facts(
+    m: Module, work: CompleterWork, said: ResponseFacts, oldest: Oldest, ack: QpAck
+) -> Signal:
     """Facts of the packet against the oldest WQE and the oldest unacknowledged PSN."""
     facts = Signal(EntryFacts, name="entry_now")
     header, entry = work.header, oldest.entry
@@ -102,6 +105,7 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
     left = distance(entry.last_psn, ack.psn)
     sent, unanswered = work.sent, distance(ack.psn, work.sent.asked)
     packets = distance(header.psn, entry.first_psn)
+    owed = Mux(work.finish, unanswered, distance(said.next_psn, sent.asked))
     m.d.comb += [
         facts.behind.eq(behind[23]),
         facts.expected.eq(behind == 0),
@@ -109,6 +113,7 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
         facts.past.eq(past[23]),
         facts.ghost.eq(~distance(header.psn, sent.psn)[23]),
         facts.awaited.eq(sent.waits & unanswered[23]),
+        facts.idle.eq(~(sent.waits & owed[23])),
         facts.acknowledged.eq(left[23]),
         facts.packets.eq(packets),
         facts.next_psn.eq(raised(entry.last_psn, Const(1))),

@@ -39,6 +39,7 @@ def finish(m, s, due, recovery):
         s.changed.eq(1),
         s.pop.qp.eq(s.work.qp),
         s.pop.timeout.eq(recovery.time_of_next(at)),
+        s.pop.idle.eq(s.facts.idle),
         s.ack.position.eq(s.ack.position + 1),
         s.ack.start.eq(s.facts.next_psn),
         s.ack.wake_generation.eq(s.ack.wake_generation + 1),

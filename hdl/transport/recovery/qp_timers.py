@@ -30,11 +30,13 @@ class TimerKind(enum.Enum, shape=2):
 
 
 class TimerSet(data.Struct):
-    """Start the timer of ``qp`` anew, or stop it (OFF)."""
+    """Start the timer of ``qp`` anew, or stop it (OFF). ``idle``: no answer to anything that has
+    left the card is awaited yet, so that the next departure starts it anew."""
 
     qp: QpNumber
     kind: TimerKind
     code: 5
+    idle: 1
 
 
 class TimerRow(data.Struct):
@@ -43,6 +45,7 @@ class TimerRow(data.Struct):
     kind: TimerKind
     shift: 5
     odd: 1  # a PAUSE of three halves of the class's power of two
+    idle: 1  # see ``TimerSet``
     stamp: STAMP
 
 
@@ -79,7 +82,9 @@ class QpTimers(wiring.Component):
 
     Members: ``set0`` (outstanding table), ``set1`` (completer), ``set2`` (departures) In:
     ``TimerSet``; the first one is always taken, if not before ``ready``. The last one changes
-    nothing while the QP pauses: what leaves then was handed over before. ``poke`` Out. ``running``:
+    nothing while the QP pauses, as what leaves then was handed over before; nor while it waits for
+    an answer already: however much the QP sends behind a packet, the answer to that one is due.
+    ``poke`` Out. ``running``:
     the row of a QP, for who wants to know whether a poke is older than the timer. ``tick``: cycles
     of 1.024 us, at least 1. ``ready``: cleared.
     Latency: a set takes effect a cycle after it is taken. Throughput: one a cycle. A sweep takes 4
@@ -235,7 +240,8 @@ class QpTimers(wiring.Component):
         one bit for each; and whether a row is written."""
         rows, chosen = m.submodules.rows, Signal(TimerSet)
         qp, kind = Signal(ceil_log2(self._qps), reset_less=True), Signal(TimerKind, reset_less=True)
-        odd, taken, setting = Signal(reset_less=True), Signal(), Signal()
+        odd, idle = Signal(reset_less=True), Signal(reset_less=True)
+        taken, setting = Signal(), Signal()
         shift, starts = Signal(5, reset_less=True), Signal(32)
         departs = Signal()  # the row that is written is that of a departure
         with m.If(self.set0.valid):
@@ -257,11 +263,13 @@ class QpTimers(wiring.Component):
             rows.write.row.kind.eq(kind),
             rows.write.row.shift.eq(shift),
             rows.write.row.odd.eq(odd),
+            rows.write.row.idle.eq(idle & (kind == TimerKind.ANSWER)),
             rows.write.row.stamp.eq(stamps[shift]),
             rows.write.enable.eq(setting),
             starts.eq((setting & (kind != TimerKind.OFF)) << shift),
         ]
-        m.d.comb += setting.eq(taken & ~(departs & (rows.read2.row.kind == TimerKind.PAUSE)))
+        now = rows.read2.row
+        m.d.comb += setting.eq(taken & ~(departs & (now.kind != TimerKind.OFF) & ~now.idle))
         m.d.sync += [
             taken.eq(self.ready & (self.set0.valid | self.set1.valid | self.set2.valid)),
             departs.eq(~self.set0.valid & ~self.set1.valid),
@@ -269,5 +277,6 @@ class QpTimers(wiring.Component):
             kind.eq(chosen.kind),
             shift.eq(Mux(pause, shifts, chosen.code)),
             odd.eq(pause & odds),
+            idle.eq(chosen.idle),
         ]
         return qp, starts, setting

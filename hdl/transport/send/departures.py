@@ -22,7 +22,7 @@ WAITING = 32
 
 
 class Departures(wiring.Component):
-    """Notes in ``qp_sent`` each request that leaves the card, and starts the timer of its QP.
+    """Notes in ``qp_sent`` each request that leaves the card, and starts its QP's timer.
 
     Spec: IBTA vol 1, 9.7.6.1.3 (the timer runs from the packet that asks for an acknowledgement),
     9.7.5.2 (an answer to what was not sent is a ghost). A packet that was handed over before its QP
@@ -33,9 +33,9 @@ class Departures(wiring.Component):
     Members: ``departed`` In: what egress says of a request, never more often than every other cycle
     for longer than ``WAITING`` packets, nor than their rows come; ``restart`` In: a QP has gone
     back, and is in a new generation since the cycle before. ``context``, ``write``: a QP's row in
-    ``qp_sent``; ``generation``: of the QP; ``timer`` Out: it waits for an answer from now on.
-    Latency: 2 cycles to the row, 3 to the timer. Throughput: one in 2 cycles. Errors: none. Reset:
-    nothing is noted.
+    ``qp_sent``; ``generation``: of the QP; ``timer`` Out: it waits for an answer from now on, if it
+    does not already. Latency: 2 cycles to the row, 3 to the timer. Throughput: one in 2 cycles.
+    Errors: none. Reset: nothing is noted.
     """
 
     def __init__(self):
