@@ -72,7 +72,8 @@ def scenarios(module: ModuleType) -> Iterator:
             arguments = {name: value for one in chosen for name, value in one.items()}
             assert set(arguments) == set(inspect.signature(test).parameters), name
             of = module.__name__.rpartition(".")[2].removeprefix("test_")
-            label = "-".join(map(str, (of, name.removeprefix("test_"), *arguments.values())))
+            told = [getattr(value, "__name__", value) for value in arguments.values()]
+            label = "-".join(map(str, (of, name.removeprefix("test_"), *told)))
             yield pytest.param(test, arguments, id=label)
 
 
