@@ -190,4 +190,4 @@ def test_every_component_of_the_nic_is_a_part() -> None:
     config = NicConfig(width=64)
     found = {part.name: part.room for part in parts(config)}
     assert set(found) == set(components(config))
-    assert found["egress"] == "egress" and found["qp_cfg"] == "context"
+    assert found["egress"] == "egress" and found["qp_context"] == "context"
