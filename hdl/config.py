@@ -76,8 +76,9 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "packets_ahead": (1, 256, True),
     "send_lines": (2, 256, True),
     "recv_lines": (8, 4096, True),
-    "read_sinks": (2, 8192, True),
     "outstanding": (4, 65536, True),
+    "read_sinks": (2, 8192, True),
+    "long_sinks": (2, 256, True),
     "read_resources": (4, 65536, True),
     "max_rd_atomic": (1, 128, True),
     "translation_lines": (0, 65536, True),
@@ -119,10 +120,10 @@ class NicConfig:
         packets_ahead: packets that wait in one stage of a pipeline, with wide rows, at most. 1: one
             is in each stage, in registers instead of memories.
         send_lines: decoded WQEs held on the card for sending. recv_lines: those for receiving; the
-            last quarter, at most 32, is for outstanding READs whose SGEs are not among the
-            read_sinks. read_sinks: READs of whose SGEs the card keeps up to three as they were
-            sent.
+            last quarter, at most 32, is for WQEs that messages hold.
         outstanding: unacknowledged WQEs over all QPs.
+        read_sinks: outstanding READs and atomics over all QPs whose WQEs have up to four SGEs;
+            long_sinks: with more.
         read_resources: READ requests held by the responder over all QPs; each function has its
             share.
         max_rd_atomic: outstanding READs of one QP, either direction.
@@ -161,8 +162,9 @@ class NicConfig:
     packets_ahead: int = 256
     send_lines: int = 64
     recv_lines: int = 1024
-    read_sinks: int = 4096
     outstanding: int = 1024
+    read_sinks: int = 1024
+    long_sinks: int = 32
     read_resources: int = 1024
     max_rd_atomic: int = 16
     translation_lines: int = 2048

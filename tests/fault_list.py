@@ -1602,7 +1602,7 @@ FAULTS = (
     Fault(
         name="held-wqe-of-an-earlier-message",
         what="a held receive WQE that was fetched again is found when its head is another WQE's",
-        force=Force("hdl.queues.receive.sinks:RecvSinks", "stale", stuck(0)),
+        force=Force("hdl.queues.receive.refetch:Refetch", "stale", stuck(0)),
         tests=RECV,
     ),
     Fault(
@@ -1612,15 +1612,9 @@ FAULTS = (
         tests=RECV,
     ),
     Fault(
-        name="sink-reported-into-while-read",
-        what="the sink of a READ is written where a packet's job still reads another",
-        force=Force("hdl.queues.receive.read_sinks:ReadSinks", "held", stuck(0)),
-        tests=RECV,
-    ),
-    Fault(
-        name="old-sink-kept",
-        what="the sink of a READ is found however long ago it was reported",
-        force=Force("hdl.queues.receive.sink_ages:SinkAges", "now", stuck(0)),
+        name="refetched-into-while-read",
+        what="a held receive WQE is fetched again into a line that a packet's job still reads",
+        force=Force("hdl.queues.receive.refetch:Refetch", "line_read", stuck(0)),
         tests=RECV,
     ),
     Fault(

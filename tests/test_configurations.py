@@ -23,6 +23,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "send_lines": (2, 16),
     "recv_lines": (8, 64),
     "read_sinks": (2, 64),
+    "long_sinks": (2, 8),
     "outstanding": (4, 64),
     "max_rd_atomic": (1, 16),
     "quantum": (1, 16),

@@ -34,6 +34,7 @@ CONFIG = NicConfig(
     send_lines=4,
     recv_lines=8,
     read_sinks=4,
+    long_sinks=2,
     outstanding=16,
     read_resources=16,
     max_rd_atomic=2,

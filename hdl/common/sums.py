@@ -71,15 +71,17 @@ def unequal(a: Value, b: Value) -> Value:
     return Cat(a[n : n + 3] != b[n : n + 3] for n in range(0, len(a), 3))
 
 
-def is_sum(a: Value, b: Value, total: Value) -> Value:
-    """Return whether ``a`` + ``b`` == ``total``, all as long and unsigned, and no bit carried out.
+def is_sum(a: Value, b: Value, total: Value, *, wraps: bool = False) -> Value:
+    """Return whether ``a`` + ``b`` == ``total``, all as long and unsigned, and no bit carried out
+    unless the sum ``wraps``.
 
     Each bit of ``total`` fixes the carry that the bit must receive, and so the carry that it gives.
     Comparing these for all bits takes four levels and no carry chain.
     """
     gets = a ^ b ^ total
     gives = (a & b) | ((a | b) & ~total)
-    return gets == Cat(Const(0, 1), gives)
+    carried = Cat(Const(0, 1), gives)
+    return gets == (carried[: len(a)] if wraps else carried)
 
 
 def reaches(m: Module, a, b, limit, *, block: int = BLOCK) -> Value:

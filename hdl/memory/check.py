@@ -67,7 +67,7 @@ class Checker(wiring.Component):
     Jobs with KEY: the key is a peer's; ``offset`` bytes from ``va`` are checked (unless 0 or as
     many as ``length``), then ``length`` bytes translated (unless 0), with the access bits
     ``key_access`` (valid with ``job``); errors are REM_ACCESS_ERR.
-    ``slot*`` as in SgeWalk, the rest as in Translate.
+    ``slot*``, ``fetched*`` as in SgeWalk, the rest as in Translate.
     Latency: cached, one SGE: result 13 cycles after the job, with KEY 11; one more per further
     chunk. Throughput: a job in 4 cycles (one SGE), 3 (with ``resume``, or KEY with a check of its
     range) or 2 (KEY); jobs behind one that misses the cache of pages go on, and their misses
@@ -87,6 +87,8 @@ class Checker(wiring.Component):
                 "key_access": In(4),
                 "result": Out(stream.Signature(CheckResult)),
                 "chunks": Out(stream.Signature(Chunk)),
+                "fetched": Out(1),
+                "fetched_slot": Out(5),
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),
@@ -105,6 +107,8 @@ class Checker(wiring.Component):
         m.d.comb += [
             self.slot.eq(walk.slot),
             self.slot_enable.eq(walk.slot_enable),
+            self.fetched.eq(walk.fetched),
+            self.fetched_slot.eq(walk.fetched_slot),
             walk.slot_data.eq(Cat(folded(self._config, self.slot_data[:64]), self.slot_data[64:])),
         ]
 

@@ -14,7 +14,14 @@ from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import PACKET_GENERATION, TxChecked, TxJob, TxSource, WqeRead
+from hdl.ports.jobs import (
+    PACKET_GENERATION,
+    SinkWrite,
+    TxChecked,
+    TxJob,
+    TxSource,
+    WqeRead,
+)
 from hdl.ports.numbers import QpNumber
 from hdl.ports.packet import packet_stream
 
@@ -52,7 +59,8 @@ class Gather(wiring.Component):
     ``job``, ``checked`` (one per job, in order); ``header`` and ``payload`` to egress, the header
     once the job is found good, the payload in the order of the headers, no packet when
     ``header.length`` is 0; ``slot``, ``slot_enable``, ``slot_data``: read port of SendFetch's lines
-    (latency 1); ``read_client`` payload; ``table_client`` page lists; ``mr`` regions;
+    (latency 1); ``sink``: SGEs to be kept of a READ, before its job is answered; ``read_client``
+    payload; ``table_client`` page lists; ``mr`` regions;
     ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): all host
     reads of jobs taken before are finished; counters (``COUNT`` bits, wrap) ``hits``, ``misses``,
     ``key_errors``, ``read_errors`` (payload reads that failed), ``stale``; ``stale`` and
@@ -79,6 +87,7 @@ class Gather(wiring.Component):
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),
+                "sink": Out(SinkWrite),
                 **translate_members(config.width),
                 "drain_start": In(1),
                 "drain_done": Out(1),
@@ -187,10 +196,24 @@ class Gather(wiring.Component):
             (checked_first | (checker.job.valid & checker.job.ready & copy)) & ~taken
         )
 
+        self._keep_sink(m, checker, job)
         both = inline.slot_enable & checker.slot_enable
         require(m, platform, ~both, "one at a time reads the lines")
         self._answer(m, platform, jobs, checker, gate, inline)
         return m
+
+    def _keep_sink(self, m: Module, checker, job) -> None:
+        """The SGEs of a READ are kept as they are checked: so they are there before its request
+        leaves, and no response comes before that."""
+        keep, sink = Signal(), Signal.like(job.sink, reset_less=True)
+        with m.If(checker.job.valid & checker.job.ready):
+            m.d.sync += [keep.eq(job.check_sink & job.keep), sink.eq(job.sink)]
+        m.d.sync += [
+            self.sink.valid.eq(checker.fetched & keep),
+            self.sink.sink.eq(sink),
+            self.sink.slot.eq(checker.fetched_slot),
+            self.sink.data.eq(self.slot_data),
+        ]
 
     def _answer(self, m: Module, platform, jobs, checker, gate, inline) -> None:
         """The checked packet goes on to the gate, which decides whether it is sent."""

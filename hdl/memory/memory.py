@@ -17,6 +17,7 @@ from hdl.ports.packet import packet_stream
 from .atomic import AtomicUnit
 from .gather import Gather
 from .scatter import Scatter
+from .sinks import ReadSinks
 
 __all__ = ["Memory"]
 
@@ -93,7 +94,10 @@ class Memory(wiring.Component):
             self.drain.gather_done.eq(gather.drain_done),
             self.drain.scatter_done.eq(scatter.drain_done),
         ]
-        for part, lines in ((gather, self.send_lines), (scatter, self.recv_lines)):
+        m.submodules.sinks = sinks = ReadSinks(config=self._config)
+        connect(m, sinks.lines, flipped(self.recv_lines))
+        m.d.comb += sinks.i.eq(gather.sink)
+        for part, lines in ((gather, self.send_lines), (scatter, sinks.reader)):
             m.d.comb += [
                 part.drain_start.eq(self.drain.start),
                 part.invalidate_start.eq(invalidate.part_start),

@@ -106,26 +106,25 @@ class Release(wiring.Component):
 class Scatter(wiring.Component):
     """Checks each packet's place, answers, writes the payload, then releases its effects.
 
-    Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key).
-    Members: ``job``, ``checked`` (one per job, in order, before anything is written); ``payload``
-    from ingress: a packet per job with ``length`` not 0; ``write_client``; ``effects`` one per job,
-    in order, each after its ``checked``: payload is written from then on (or not: ``discard``).
-    When the write engine has accepted the packet's last beat, and those in front are released, they
-    are released as ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``,
-    ``slot_enable``, ``slot_data``: read port of RecvFetch's lines (latency 1); ``table_client``
-    page lists; ``mr`` regions; ``word``: places that atomics change, when all in front of them is
-    issued; ``word_done`` (a cycle): the next of those not dropped has been executed; ``word_qp``,
+    Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key). Members:
+    ``job``, ``checked`` (one per job, in order, before anything is written); ``payload`` from
+    ingress: a packet per job with ``length`` not 0; ``write_client``; ``effects`` one per job, in
+    order, each after its ``checked``: payload is written from then on (or not: ``discard``). When
+    the write engine has accepted the packet's last beat, and those in front are released, they are
+    released as ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``, ``slot_enable``,
+    ``slot_data``: read port of the lines of all stores (latency 1); ``table_client`` page lists;
+    ``mr`` regions; ``word``: places that atomics change, when all in front of them is issued;
+    ``word_done`` (a cycle): the next of those not dropped has been executed; ``word_qp``,
     ``word_busy``: whether one of that QP is at work (``AtomicUnit``); ``invalidate_*`` see
     Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): writes of all jobs taken before
-    are issued; counters (``COUNT`` bits, wrap) ``hits``, ``misses``, ``key_errors``.
-    Latency, with cached pages: ``checked`` 13 cycles after a job with one SGE, 11 with KEY (12 when
-    ``offset`` is not ``length``), one more per further page and per SGE passed over; others 2.
-    First write beat 7 cycles after the effects.
-    Throughput: as Checker; a job that misses the cache of pages does not hold up the checks of
-    those behind it. Payload one beat per cycle, no gap between packets.
+    are issued; counters (``COUNT`` bits, wrap) ``hits``, ``misses``, ``key_errors``. Latency, with
+    cached pages: ``checked`` 13 cycles after a job with one SGE, 11 with KEY (12 when ``offset`` is
+    not ``length``), one more per further page and per SGE passed over; others 2. First write beat 7
+    cycles after the effects. Throughput: as Checker; a job that misses the cache of pages does not
+    hold up the checks of those behind it. Payload one beat per cycle, no gap between packets.
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ,
-    ATOMIC: REM_ACCESS_ERR. The payload is discarded then, and the effects follow as usual.
-    Reset: empty; the write engine must end its burst by itself.
+    ATOMIC: REM_ACCESS_ERR. The payload is discarded then, and the effects follow as usual. Reset:
+    empty; the write engine must end its burst by itself.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -189,6 +188,7 @@ class Scatter(wiring.Component):
             checker.key_access.eq(Mux(read, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE)),
             checker.job.payload.source.eq(Mux(line, CheckSource.LINE, CheckSource.KEY)),
             *named_bytes(checker.job.payload, job),
+            checker.job.payload.store.eq(job.store),
             checker.job.payload.length.eq(Mux(read, 0, job.length)),
             jobs.i.valid.eq(taken),
             taking.check.eq(check),

@@ -9,7 +9,7 @@ from hdl.abi.virtio_rdma import PAGE_SHIFTS, TABLE_PAGE_ENTRIES
 from hdl.common.count import COUNT
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import PACKET_GENERATION, WQE_LINE_BITS
+from hdl.ports.jobs import PACKET_GENERATION, WQE_LINE_BITS, LineStore
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import MrRow
 
@@ -180,6 +180,7 @@ class CheckJob(data.Struct):
     resume: 1
     function: 8
     pd: 16
+    store: LineStore
     line: WQE_LINE_BITS
     num_sge: 6
     offset: 32

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.sums import wide_sum
-from hdl.ports.jobs import WQE_LINE_BITS, Sge, WqeRead
+from hdl.ports.jobs import WQE_LINE_BITS, LineStore, Sge, WqeRead
 
 from .types import CheckJob, TranslateRequest
 
@@ -18,9 +18,10 @@ DISTANCE = 34
 class SgeReader(wiring.Component):
     """Reads the SGEs of a line one after another and keeps the next one in a register.
 
-    Members: ``start`` In, with ``line`` and ``num_sge``: begin with the first SGE of that line, or,
-    with ``resume``, go on behind the SGE that was taken last; ``run`` In: a job runs, in the cycles
-    behind ``start``; ``valid`` with ``sge`` Out: the next SGE; ``take`` In: it is taken; ``ended``
+    Members: ``start`` In, with ``store``, ``line`` and ``num_sge``: begin with the first SGE of
+    that line, or, with ``resume``, go on behind the SGE that was taken last; ``run`` In: a job
+    runs, in the cycles behind ``start``; ``fetched``: ``slot_data`` is SGE ``fetched_slot``, for
+    the last time; ``valid`` with ``sge`` Out: the next SGE; ``take`` In: it is taken; ``ended``
     Out: all have been taken; ``slot``, ``slot_enable``, ``slot_data``: read port of the lines.
     Latency: 2 cycles. Throughput: one SGE per cycle. Reset: nothing is read.
     """
@@ -31,8 +32,11 @@ class SgeReader(wiring.Component):
                 "start": In(1),
                 "resume": In(1),
                 "run": In(1),
+                "store": In(LineStore),
                 "line": In(WQE_LINE_BITS),
                 "num_sge": In(6),
+                "fetched": Out(1),
+                "fetched_slot": Out(5),
                 "valid": Out(1),
                 "sge": Out(Sge),
                 "take": In(1),
@@ -46,6 +50,7 @@ class SgeReader(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         line, num_sge = Signal.like(self.line, reset_less=True), Signal(6, reset_less=True)
+        store = Signal(LineStore, reset_less=True)
         following = Signal(7, reset_less=True)  # next slot to read
         read = Signal()  # ``slot_data`` is the SGE behind ``sge``
         sge, fetch, more = Signal(Sge, reset_less=True), Signal(), Signal()
@@ -54,10 +59,14 @@ class SgeReader(wiring.Component):
             self.ended.eq(~self.valid & ~read & (following >= num_sge)),
             fetch.eq(read & (~self.valid | self.take)),
             more.eq(self.run & (following < num_sge) & (~read | fetch)),
+            self.slot.store.eq(Mux(self.run, store, self.store)),
             self.slot.line.eq(Mux(self.run, line, self.line)),
             self.slot.slot.eq(Mux(self.run, following, 0)),
             self.slot_enable.eq(more | (self.start & ~self.resume)),
+            self.fetched.eq(fetch),
         ]
+        with m.If(self.slot_enable):
+            m.d.sync += self.fetched_slot.eq(self.slot.slot)
         with m.If(self.take):
             m.d.sync += self.valid.eq(0)
         with m.If(fetch):
@@ -65,7 +74,7 @@ class SgeReader(wiring.Component):
         with m.If(more):
             m.d.sync += [read.eq(1), following.eq(following + 1)]
         with m.If(self.start):
-            m.d.sync += [line.eq(self.line), num_sge.eq(self.num_sge)]
+            m.d.sync += [store.eq(self.store), line.eq(self.line), num_sge.eq(self.num_sge)]
         with m.If(self.start & ~self.resume):
             m.d.sync += [self.valid.eq(0), read.eq(self.num_sge != 0), following.eq(1)]
         return m
@@ -79,7 +88,8 @@ class SgeWalk(wiring.Component):
     when the last request has been taken, which has ``end``: it is of 0 bytes when the SGEs have
     ended before the packet (``short``, LOC_LEN_ERR) or a sink has none. SGEs of length 0 are passed
     over or requested like any other. A request's address is its ``va`` and ``into``.
-    With ``resume`` the walk continues behind the last byte of the packet before.
+    With ``resume`` the walk continues behind the last byte of the packet before. ``fetched``:
+    ``slot_data`` is SGE ``fetched_slot`` of the job; with ``check_sink`` each of them comes once.
 
     Parameters: ``access``: MrRow.access bits that a request needs.
     Members: ``slot``, ``slot_enable``, ``slot_data``: read port of the lines, latency 1, data stays
@@ -101,6 +111,8 @@ class SgeWalk(wiring.Component):
                 "busy": Out(1),
                 "request": Out(stream.Signature(TranslateRequest)),
                 "into": Out(32),
+                "fetched": Out(1),
+                "fetched_slot": Out(5),
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),
@@ -117,11 +129,14 @@ class SgeWalk(wiring.Component):
             reader.start.eq(self.start),
             reader.resume.eq(self.job.resume),
             reader.run.eq(self.busy),
+            reader.store.eq(self.job.store),
             reader.line.eq(self.job.line),
             reader.num_sge.eq(self.job.num_sge),
             reader.slot_data.eq(self.slot_data),
             self.slot.eq(reader.slot),
             self.slot_enable.eq(reader.slot_enable),
+            self.fetched.eq(reader.fetched),
+            self.fetched_slot.eq(reader.fetched_slot),
         ]
 
         # From the end of ``sge`` (of all SGEs passed or used up) to where the packet begins and

@@ -28,7 +28,6 @@ from .jobs import (
     ScatterChecked,
     ScatterJob,
     SendFetched,
-    SinkRequest,
     TxChecked,
     TxJob,
     Upcoming,
@@ -171,16 +170,13 @@ class SendFetchPort(Signature):
 
 
 class RecvFetchPort(Signature):
-    """Between the transport and the fetching of receive WQEs and of the sinks of READs, seen from
-    the transport."""
+    """Between the transport and the fetching of receive WQEs, seen from the transport."""
 
     def __init__(self):
         super().__init__(
             {
                 "req": Out(stream.Signature(RecvRequest)),
                 "rsp": In(stream.Signature(RecvFetched)),
-                "sink_req": Out(stream.Signature(SinkRequest)),
-                "sink_rsp": In(stream.Signature(RecvFetched)),
                 "line_use": Out(LineUse()),
                 "upcoming": Out(Upcoming()),
             }

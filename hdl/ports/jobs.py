@@ -1,6 +1,6 @@
 """Jobs and results that rooms hand to each other; docs/architecture.md: who sends what to whom."""
 
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import Out
 
 from hdl.common.activation import Activation
@@ -8,7 +8,7 @@ from hdl.common.activation import Activation
 from .headers import PACKET_GENERATION, TxHeader
 from .numbers import CqNumber, QpNumber
 from .operations import RequestOperation
-from .rows import GENERATION, Outstanding, ReceiveSource
+from .rows import GENERATION, Outstanding, ReadSink, ReceiveSource
 
 __all__ = [
     "PACKET_GENERATION",
@@ -16,15 +16,16 @@ __all__ = [
     "Sge",
     "FetchRequest",
     "RecvRequest",
-    "SinkRequest",
     "FetchStatus",
     "SendWqe",
     "Destination",
     "RecvWqe",
     "SendFetched",
     "RecvFetched",
+    "LineStore",
     "ReadSink",
-    "SinksReported",
+    "SHORT_SINK_SGES",
+    "SinkWrite",
     "Upcoming",
     "WqeRead",
     "LINE_USES",
@@ -51,8 +52,10 @@ __all__ = [
 ]
 
 
-#: Width of the number of a line of RecvFetch; those of SendFetch are shorter.
-WQE_LINE_BITS = 14
+#: Width of the number of a line of RecvFetch, or of a sink; those of SendFetch are shorter.
+WQE_LINE_BITS = 13
+#: SGEs for which a short sink has room; a READ with more needs a long one.
+SHORT_SINK_SGES = 4
 #: Lines of RecvFetch that may be read at a time, as ``LineUse`` tells.
 LINE_USES = 16
 
@@ -78,7 +81,6 @@ class FetchRequest(data.Struct):
     queue: 16
     position: 16
     known: 16
-    send: 1  # in RecvFetch: a send WQE, for the sink of a READ
 
 
 class RecvRequest(data.Struct):
@@ -92,15 +94,6 @@ class RecvRequest(data.Struct):
     again: 1
     head: 16
     last: 1  # it is not asked for any more
-
-
-class SinkRequest(data.Struct):
-    """The WQE of a READ is asked for, at ``position`` of the QP's send queue: its SGEs take the
-    data of the responses."""
-
-    function: 8
-    qp: QpNumber
-    position: 16
 
 
 class FetchStatus(enum.Enum, shape=2):
@@ -173,7 +166,7 @@ class SendFetched(data.Struct):
 
 
 class RecvFetched(data.Struct):
-    """Answer to a RecvRequest or SinkRequest. EMPTY, QUEUE_ERROR: the source has not moved on.
+    """Answer to a RecvRequest. EMPTY, QUEUE_ERROR: the source has not moved on.
 
     The line stays valid until the next request is made."""
 
@@ -185,32 +178,6 @@ class RecvFetched(data.Struct):
     wqe: RecvWqe
 
 
-class ReadSink(data.Struct):
-    """The WQE of a READ as SendFetch has it, so that RecvFetch need not fetch it for the responses.
-
-    ``slots``: its SGEs, as they lie in the WQE; what is behind ``num_sge`` of them means nothing.
-    Each may be left out: RecvFetch fetches what was not reported."""
-
-    qp: QpNumber
-    position: 16
-    head: 16
-    num_sge: 6
-    wr_id: 64
-    length: 32
-    slots: 3 * 128
-
-
-class SinksReported(wiring.Signature):
-    """What SendFetch reports of READs, seen from it: ``sink`` as far as it is taken; ``forget``
-    (a cycle): what was reported before is not true any more; ``fetched`` (a cycle): a WQE was given
-    out."""
-
-    def __init__(self):
-        super().__init__(
-            {"sink": Out(stream.Signature(ReadSink)), "forget": Out(1), "fetched": Out(1)}
-        )
-
-
 class Upcoming(wiring.Signature):
     """A hint, seen from who gives it: with ``valid`` (a cycle) a request for a receive WQE of
     ``source`` is about to come, behind those that were hinted at before."""
@@ -219,11 +186,29 @@ class Upcoming(wiring.Signature):
         super().__init__({"source": Out(ReceiveSource), "valid": Out(1)})
 
 
+class LineStore(enum.Enum, shape=2):
+    """Which memory holds the SGEs of a WQE; each numbers its lines from 0."""
+
+    WQE = 0  # SendFetch's or RecvFetch's lines
+    SINK = 1  # short sinks of READs
+    LONG_SINK = 2  # long ones
+
+
 class WqeRead(data.Struct):
     """Address of one 16-byte slot of a line: SGE ``slot``, or inline bytes 16*slot and on."""
 
+    store: LineStore
     line: WQE_LINE_BITS
     slot: 5
+
+
+class SinkWrite(data.Struct):
+    """With ``valid`` SGE ``slot`` of the READ whose sink is ``sink``, as it lies in its WQE."""
+
+    valid: 1
+    sink: ReadSink
+    slot: 5
+    data: 128
 
 
 class LineUse(wiring.Signature):
@@ -251,6 +236,7 @@ class TxJob(data.Struct):
     ``resume`` (with LINE): ``offset`` is where the last LINE or INLINE job ended, and it was of the
     same WQE in the same line: go on there instead of walking the SGEs from the first. 0 is always
     right and costs a cycle per SGE passed over.
+    ``keep`` (with ``check_sink``): the SGEs are kept as ``sink``, for the responses.
     ``request``: the requester's; it is dropped when ``qp`` has gone back since ``generation``.
     ``qp`` is the QP that sends; with KEY also the one whose windows of type 2 may be read.
     """
@@ -258,6 +244,8 @@ class TxJob(data.Struct):
     header: TxHeader
     source: TxSource
     check_sink: 1
+    keep: 1
+    sink: ReadSink
     request: 1
     qp: QpNumber
     generation: PACKET_GENERATION
@@ -302,6 +290,7 @@ class ScatterJob(data.Struct):
     kind: ScatterKind
     function: 8
     pd: 16
+    store: LineStore
     line: WQE_LINE_BITS
     num_sge: 6
     offset: 32

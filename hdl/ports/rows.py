@@ -41,6 +41,7 @@ __all__ = [
     "RxMessage",
     "SourceKind",
     "ReadResource",
+    "ReadSink",
     "Outstanding",
     "MrType",
     "MrRow",
@@ -131,6 +132,15 @@ class QpFetch(data.Struct):
     generation: GENERATION  # what is fetched from now on belongs to it; see ``QpTx``
 
 
+class ReadSink(data.Struct):
+    """Where the SGEs of a READ lie that take its data: one of the short sinks, or, for a READ with
+    many SGEs, one of the ``long`` ones. It is the READ's as long as that has an outstanding entry,
+    and until its last response has been placed."""
+
+    number: 13
+    long: 1
+
+
 class QpTx(data.Struct):
     """Requester: the next packet to send."""
 
@@ -139,7 +149,8 @@ class QpTx(data.Struct):
     high: 16
     offset: 32  # payload bytes of the WQE already sent
     psn: 24  # PSN of the next packet
-    entry: 16  # outstanding-table entry of the WQE before ``high``
+    entry: 16  # outstanding-table entry of the WQE before ``high``,
+    sink: ReadSink  # and its sink, if it is a READ
     whole: 1  # that WQE has been sent to its end: its entry is complete
     reads: 8  # READs started, modulo 256
     unasked: 7  # packets since the last that asked for an acknowledgement
@@ -238,7 +249,9 @@ class Outstanding(data.Struct):
     head: 16  # descriptor to return
     wr_id: 64
     completion: 7  # WC opcode of its CQE, ABI values
-    data: 1  # data answer it: a READ
+    data: 1  # data answer it: a READ, whose ``num_sge`` SGEs are in ``sink``
+    num_sge: 6
+    sink: ReadSink
     invalidate: 1  # with its end ``key`` becomes invalid
     key: 32
     signaled: 1

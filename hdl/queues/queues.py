@@ -100,18 +100,15 @@ class Queues(wiring.Component):
         connect(m, doorbells.receive, flipped(self.doorbell_receive))
         connect(m, doorbells.ahead, recv.doorbell)
 
-        # Send WQEs, receive WQEs and the sinks of READs.
+        # Send WQEs and receive WQEs.
         connect(m, flipped(self.send_fetch.req), send.req)
         connect(m, send.rsp, flipped(self.send_fetch.rsp))
         connect(m, flipped(self.send_fetch.release), send.release)
         connect(m, flipped(self.send_fetch.destination), send.destination)
         connect(m, flipped(self.recv_fetch.req), recv.req)
         connect(m, recv.rsp, flipped(self.recv_fetch.rsp))
-        connect(m, flipped(self.recv_fetch.sink_req), recv.sink_req)
-        connect(m, recv.sink_rsp, flipped(self.recv_fetch.sink_rsp))
         connect(m, flipped(self.recv_fetch.line_use), recv.line_use)
         connect(m, flipped(self.recv_fetch.upcoming), recv.upcoming)
-        connect(m, send.reported, recv.reported)
         for lines, store in ((self.send_lines, send), (self.recv_lines, recv)):
             m.d.comb += [
                 store.slot.eq(lines.slot),

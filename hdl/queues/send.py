@@ -1,7 +1,7 @@
 """Send WQEs: from a position of a send queue to a decoded WQE in its line."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
@@ -17,9 +17,7 @@ from hdl.ports.jobs import (
     FetchStatus,
     QueueError,
     QueueErrorCause,
-    ReadSink,
     SendFetched,
-    SinksReported,
     WqeRead,
 )
 from hdl.ports.rows import QueueRow
@@ -31,21 +29,12 @@ from .wqe.decode import Slot
 from .wqe.fast_path import wqe_path
 from .wqe.lines import FreeLines, GivenLines
 from .wqe.slow_path import SlowPath
-from .wqe.types import REPORTED_SGES
 
 __all__ = ["SendFetch"]
 
 SLOTS = 32
-#: Sinks that wait to be taken; others are left out.
-SINKS = 4
 #: Answers that may wait for the slow path's.
 ANSWERS = 16
-
-
-#: A ReadSink without its slots.
-_SINK = data.StructLayout(
-    {name: field.shape for name, field in ReadSink.as_shape() if name != "slots"}
-)
 
 
 class SendFetch(wiring.Component):
@@ -59,8 +48,6 @@ class SendFetch(wiring.Component):
     rings; ``queue_reset`` is taken when nothing is under way and no line holds a WQE of that queue
     any more; it forgets what was read ahead. While it waits requests for other queues are not
     taken, and those for its own queue are EMPTY: nobody gets what was offered before. ``idle``.
-    ``reported``: the READs among the WQEs of the fast path, as far as they are taken; a queue reset
-    forgets them.
     A request whose ``known`` says that something is there goes through FastPath, which holds up to
     ``wqes_ahead`` in each of its stages; chains that are not for it go on through a SlowPath, one
     after the other. Their answers come in request order. Any other request is answered EMPTY with
@@ -88,7 +75,6 @@ class SendFetch(wiring.Component):
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "error": Out(stream.Signature(QueueError)),
-                "reported": Out(SinksReported()),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -126,12 +112,11 @@ class SendFetch(wiring.Component):
         came, gone = Signal(), Signal()  # the same a cycle later: both arrive late
         m.d.sync += [came.eq(taken), gone.eq(answered), under_way.eq(under_way + came - gone)]
         m.d.comb += self.idle.eq((under_way == 0) & ~came)
-        sinks = self._sinks(m, fast)
         # A dropped queue's lines have to come back; what is under way may still be given one.
         m.submodules.given = given = GivenLines(lines=config.send_lines)
         resting = Signal()
         m.d.comb += [
-            resting.eq((under_way == 0) & (sinks.level == 0)),
+            resting.eq(under_way == 0),
             given.ask.eq(self.queue_reset.valid & resting),
             given.asked.eq(self.queue_reset.payload.queue),
             given.back.eq(lines.i.valid & lines.i.ready),
@@ -221,7 +206,6 @@ class SendFetch(wiring.Component):
             self.error.valid.eq(broken_valid),
             self.error.payload.eq(broken),
             answered.eq(self.rsp.valid & self.rsp.ready),
-            self.reported.fetched.eq(answered),
             status.eq(Mux(by_slow, found.status, answers.o.payload.answer.status)),
         ]
         with m.If(answered):
@@ -297,51 +281,6 @@ class SendFetch(wiring.Component):
             ]
         m.d.sync += stored.eq(slow.o.valid & ~slow.o.ready & (stored | ~passes))
         return stored
-
-    def _sinks(self, m: Module, fast):
-        """Tells of the READs that go by."""
-        m.submodules.sinks = sinks = StreamFifo(shape=_SINK, depth=SINKS)
-        verdict, sink, reported = fast.o.payload, sinks.i.payload, self.reported.sink.payload
-        request = fast.job.request
-        m.d.comb += [
-            sinks.i.valid.eq(
-                fast.o.valid
-                & fast.o.ready
-                & ~verdict.odd
-                & verdict.wqe.operation.data
-                & ~verdict.wqe.inline
-                & (verdict.wqe.num_sge <= REPORTED_SGES)
-            ),
-            sink.qp.eq(request.qp),
-            sink.position.eq(request.position),
-            sink.head.eq(verdict.head),
-            self.reported.sink.valid.eq(sinks.o.valid),
-            sinks.o.ready.eq(self.reported.sink.ready),
-        ]
-        for name in ("num_sge", "wr_id", "length"):
-            m.d.comb += getattr(sink, name).eq(getattr(verdict.wqe, name))
-        for name in ("qp", "position", "head", "num_sge", "wr_id", "length"):
-            m.d.comb += getattr(reported, name).eq(getattr(sinks.o.payload, name))
-        # The slots of each WQE are kept as they go by, where those of the next sink lie; a full
-        # FIFO keeps half of the rows.
-        write, read = (Signal(range(2 * SINKS), name=name) for name in ("write", "read"))
-        m.d.sync += [
-            write.eq(write + (sinks.i.valid & sinks.i.ready)),
-            read.eq(read + (sinks.o.valid & sinks.o.ready)),
-        ]
-        for n in range(REPORTED_SGES):
-            rows = memory.Memory(shape=128, depth=2 * SINKS, init=[])
-            m.submodules[f"slots{n}"] = rows
-            store, load = rows.write_port(), rows.read_port(domain="comb")
-            m.d.comb += [
-                store.addr.eq(write),
-                store.data.eq(fast.slot.data),
-                store.en.eq(fast.slot_valid & (fast.slot.slot == n)),
-                load.addr.eq(read),
-                reported.slots[128 * n : 128 * (n + 1)].eq(load.data),
-            ]
-        m.d.sync += self.reported.forget.eq(self.queue_reset.valid & self.queue_reset.ready)
-        return sinks
 
     def _front(self, m: Module, fast, polls, dropped, taken) -> None:
         """Requests to the fast path or to the polls, a request in 3 cycles. ``dropped``: nothing

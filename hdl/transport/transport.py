@@ -22,6 +22,7 @@ from hdl.ports.jobs import Activation, TxChecked
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPorts
 
+from .outstanding.sinks import SinkPool
 from .outstanding.table import OutstandingTable
 from .receive.qp_counters import QpCounters
 from .receive.receive import Receive
@@ -142,7 +143,12 @@ class Transport(wiring.Component):
         connect(m, flipped(self.qp_counters), counters.program)
         connect(m, flipped(self.command.clear_counters), counters.clear)
         m.d.comb += self.ready.eq(
-            outstanding.ready & pokes.ready & counters.ready & timers.ready & self._restarts.ready
+            outstanding.ready
+            & m.submodules.sinks.ready
+            & pokes.ready
+            & counters.ready
+            & timers.ready
+            & self._restarts.ready
         )
         parts = {"requester": requester, "replier": replier, "receive": receive}
         for name, (part, member) in COUNTS.items():
@@ -173,7 +179,11 @@ class Transport(wiring.Component):
         connect(m, requester.release, releases.i1)
         connect(m, releases.o, flipped(fetch.release))
         connect(m, requester.append, outstanding.append)
-        connect(m, outstanding.appended, requester.appended)
+        connect(m, outstanding.places, requester.places)
+        m.submodules.sinks = sinks = SinkPool(config=self._config)
+        connect(m, sinks.short, requester.short_sinks)
+        connect(m, sinks.long, requester.long_sinks)
+        connect(m, outstanding.dropped, sinks.dropped)
         connect(m, requester.finish, outstanding.finish)
         connect(m, requester.fail, outstanding.fail)
         connect(m, requester.job, arbiter.job0)
@@ -187,7 +197,6 @@ class Transport(wiring.Component):
         connect(m, checked.o, arbiter.checked)
         activate, asked = scheduler.activate, command.activate_send
         m.d.comb += [
-            requester.room.eq(outstanding.room),
             scheduler.moves.eq(requester.moves),
             activate.valid.eq(asked.valid),
             activate.payload.qp.eq(asked.payload.qp),
@@ -231,13 +240,12 @@ class Transport(wiring.Component):
         connect(m, flipped(self.header), receive.header)
         connect(m, receive.fetch_req, flipped(fetch.req))
         connect(m, flipped(fetch.rsp), receive.fetch_rsp)
-        connect(m, receive.sink_req, flipped(fetch.sink_req))
-        connect(m, flipped(fetch.sink_rsp), receive.sink_rsp)
         connect(m, receive.line_use, flipped(fetch.line_use))
         connect(m, receive.upcoming, flipped(fetch.upcoming))
         connect(m, receive.head_req, outstanding.head_req)
         connect(m, outstanding.head_rsp, receive.head_rsp)
         connect(m, receive.pop, outstanding.pop)
+        connect(m, receive.sink_back, m.submodules.sinks.back)
         connect(m, receive.scatter_job, flipped(self.rx.job))
         connect(m, flipped(self.rx.checked), receive.scatter_checked)
         connect(m, receive.effects, flipped(self.rx.effects))

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from hdl.abi.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
 from sim.guest.driver.platform import Octets
-from sim.guest.verbs import AH, MR, QP, SRQ, WC, RecvWR, SendWR
+from sim.guest.verbs import AH, MR, QP, SGE, SRQ, WC, RecvWR, SendWR
 
 __all__ = ["OPEN", "QKEY", "Flow", "Lane", "Shape", "Traffic", "compare", "finished", "good"]
 
@@ -61,7 +62,8 @@ class Traffic:
 
     places: offsets in source and sink, one for each message, used again in turn. area: bytes in
     front of what is received, as of a datagram. inline: whether requests carry their payload.
-    answered: whether a request completes when the peer has answered, not when it has left.
+    answered: whether a request completes when the peer has answered, not when it has left. sges: of
+    a request and of a receive, which name one place in so many pieces.
     one_word: all atomics change the first word. keys: of the receiver, which message ``n`` of
     SEND_WITH_INV invalidates.
     """
@@ -72,6 +74,7 @@ class Traffic:
     area: int = 0
     inline: bool = False
     answered: bool = True
+    sges: int = 1
     one_word: bool = False
     keys: Sequence[int] = ()
 
@@ -172,9 +175,8 @@ class Flow:
         traffic, local, remote = self.traffic, self.source, self.sink
         if traffic.fetches:
             local, remote = remote, local
-        request = SendWR(
-            self.number << _SEQUENCE | sequence, traffic.opcode, [local.sge(at, shape.size)], flags
-        )
+        pieces = self._pieces(local, at, shape.size)
+        request = SendWR(self.number << _SEQUENCE | sequence, traffic.opcode, pieces, flags)
         if self.lane.way is not None:
             request.set_wr_ud(self.lane.way, self.peer.qp_num, QKEY)
         else:
@@ -183,6 +185,11 @@ class Flow:
         if traffic.keys:
             request.invalidate_rkey = traffic.keys[sequence]
         return request
+
+    def _pieces(self, region: MR, at: int, size: int) -> list[SGE]:
+        """The ``size`` bytes of a region from ``at``, cut as the traffic wants."""
+        cuts = [size * n // self.traffic.sges for n in range(self.traffic.sges + 1)]
+        return [region.sge(at + first, end - first) for first, end in pairwise(cuts)]
 
     def _operands(self, at: int) -> tuple[int, ...]:
         """Of the next atomic on the word at ``at``, whose result is compared before the next."""
@@ -210,8 +217,8 @@ class Flow:
         requests = []
         for i in range(self.given, self.given + count):
             self.lent[i] = at = self.free.popleft()
-            sge = self.sink.sge(at, self.shape.size + self.traffic.area)
-            requests.append(RecvWR(self.number << _SEQUENCE | i, [sge]))
+            pieces = self._pieces(self.sink, at, self.shape.size + self.traffic.area)
+            requests.append(RecvWR(self.number << _SEQUENCE | i, pieces))
         self.given += count
         await self.lane.receives.post_recv(requests)
 

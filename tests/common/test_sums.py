@@ -26,6 +26,7 @@ class Sums(wiring.Component):
                 "difference": Out(bits + 1),
                 "at_most": Out(1),
                 "is_sum": Out(1),
+                "is_sum_modulo": Out(1),
                 "reaches": Out(1),
             }
         )
@@ -40,6 +41,7 @@ class Sums(wiring.Component):
             self.difference.eq(wide_difference(m, self.a, self.b, block=self._block)),
             self.at_most.eq(at_most(self.a, self.other, block=self._block)),
             self.is_sum.eq(is_sum(self.a, wide, self.other)),
+            self.is_sum_modulo.eq(is_sum(self.a, wide, self.other, wraps=True)),
             self.reaches.eq(reaches(m, self.a, self.b, self.other, block=self._block)),
         ]
         return m
@@ -71,6 +73,7 @@ def test_sums(bits, narrow, block):
             assert ctx.get(dut.difference) == (a - b & most) | (a >= b) << bits
             assert ctx.get(dut.at_most) == (a <= other)
             assert ctx.get(dut.is_sum) == (a + b == other)
+            assert ctx.get(dut.is_sum_modulo) == (a + b & most == other)
             assert ctx.get(dut.reaches) == (a + b >= other)
 
     sim = Simulator(dut)

@@ -11,11 +11,11 @@ from amaranth.lib.data import Layout
 
 from hdl.ports.atomics import OPERAND_BYTES, OPERAND_SLOT, OPERANDS_AT
 from hdl.ports.headers import TxHeader
-from hdl.ports.jobs import TxChecked, TxJob, TxSource
+from hdl.ports.jobs import SHORT_SINK_SGES, TxChecked, TxJob, TxSource
 from hdl.ports.packet import packet_beat
 from tests.fields import pack, unpack
 from tests.memory.alike import compare_counts, fill_up, look_up_again
-from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, regions
+from tests.memory.bus import Bus, Kept, Lines, Reader, Sink, Source, Table, regions
 from tests.memory.cases import FUNCTION, PD, World
 from tests.memory.counts import Counts
 from tests.memory.model import (
@@ -58,6 +58,7 @@ class Bench:
         self.table = Table(bus, f"{name}mr", regions(self.model))
         self.generation_table = Table(bus, f"{name}generation", lambda qp: self.generations[qp])
         self.lines = Lines(bus, f"{name}slot")
+        self.kept, self.to_keep = Kept(bus, f"{name}sink"), []
         self.job = Source(bus, f"{name}job", rng, idle)
         self.checked = Sink(bus, f"{name}checked", rng, stall)
         self.header = Sink(bus, f"{name}header", rng, stall)
@@ -75,13 +76,13 @@ class Bench:
     def count(self, name):
         return int(getattr(self.dut, f"gather__{name}").value)
 
-    def send(self, source, length, *, setup=None, sink=0, **fields):
+    def send(self, source, length, *, setup=None, checks=0, **fields):
         """Queue a job; fields as in TxJob."""
         self.serial += 1
         header = unpack(TxHeader, self.others.getrandbits(Layout.cast(TxHeader).size))
         header |= {"psn": self.serial, "length": length}
         job = {"header": header, "source": source.value, "function": FUNCTION, "pd": PD}
-        job = job | {"check_sink": sink} | fields
+        job = job | {"check_sink": checks} | fields
 
         self.notes.append(job)
 
@@ -102,11 +103,13 @@ class Bench:
 
     def send_line(self, line, sges, offset, length, *, sink=0, resume=0, pd=PD):
         """Queue a packet of a WQE with these SGEs."""
+        keep = self.keep(sges) if sink else {}
         header = self.send(
             TxSource.LINE,
             length,
             setup=lambda: self.lines.fill(line, sges),
-            sink=sink,
+            checks=sink,
+            **keep,
             line=line,
             num_sge=len(sges),
             offset=offset,
@@ -124,6 +127,17 @@ class Bench:
             self.expect(header, *self.model.line(FUNCTION, pd, sges, offset, length, 0))
             self.counts.line(FUNCTION, pd, sges, offset, length, 0)
         return self.expected[-1][0]
+
+    def keep(self, sges) -> dict:
+        """Fields of a READ's job, whose SGEs are kept, unless it is sent again."""
+        number, keeps = self.others.getrandbits(13), self.others.random() < 0.8
+        long = int(len(sges) > SHORT_SINK_SGES)
+        self.to_keep += [
+            (number, long, slot, addr | length << 64 | key << 96)
+            for slot, (addr, length, key) in enumerate(sges)
+            if keeps
+        ]
+        return {"keep": int(keeps), "sink": {"number": number, "long": long}}
 
     def send_key(self, key, va, length, *, qp=0):
         header = self.send(TxSource.KEY, length, key=key, va=va, offset=0, qp=qp)
@@ -152,7 +166,8 @@ class Bench:
             TxSource.INLINE,
             OPERAND_BYTES,
             setup=setup,
-            sink=1,
+            checks=1,
+            **self.keep(sges),
             line=line,
             num_sge=len(sges),
             offset=OPERANDS_AT,
@@ -186,6 +201,7 @@ class Bench:
             assert error == bad, f"packet {n}: error {error}"
             assert bad or data == content, f"packet {n} of {len(content)} bytes differs"
             assert len(data) == len(content)
+        assert self.kept.items == self.to_keep
         compare_counts(self)
 
     async def answered(self):

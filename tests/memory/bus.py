@@ -12,7 +12,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from hdl.ports.host import ReadRequest, read_beat
-from hdl.ports.jobs import WqeRead
+from hdl.ports.jobs import SinkWrite, WqeRead
 from hdl.ports.rows import MrRow
 from sim.bench.pins import Pin, reader
 from tests.fields import pack, unpack
@@ -219,6 +219,26 @@ def regions(model: Model) -> Callable[[int], int]:
     return row
 
 
+class Kept:
+    """Notes the SGEs of READs that are to be kept."""
+
+    def __init__(self, bus: Bus, name: str):
+        self.value = reader(getattr(bus.dut, name))
+        self.items: list[tuple[int, int, int, int]] = []
+        self.name = name
+        bus.parts.append(self)
+
+    def drive(self) -> None:
+        pass
+
+    def sample(self) -> None:
+        value = self.value()
+        if value & 1:
+            row = unpack(SinkWrite, value)
+            sink = row["sink"]
+            self.items.append((sink["number"], sink["long"], row["slot"], row["data"]))
+
+
 class Lines:
     """WQE lines on a read port: ``slots[line, slot]``."""
 
@@ -228,6 +248,7 @@ class Lines:
         self.data = getattr(bus.dut, f"{name}_data")
         self.data.value = 0
         self.slots: dict[tuple[int, int], int] = {}
+        self.store = 0  # that is read; there is one
         self.next: int | None = None
         bus.parts.append(self)
 
@@ -248,4 +269,5 @@ class Lines:
     def sample(self) -> None:
         if self.enable():
             at = unpack(WqeRead, self.address())
+            assert at["store"] == self.store
             self.next = self.slots.get((at["line"], at["slot"]), (1 << 128) - 1)

@@ -39,8 +39,7 @@ def fetched(config: NicConfig = CONFIG) -> tuple[dict, dict]:
     found = {}
 
     async def bench(ctx):
-        for _ in range(config.read_sinks + 10):
-            await ctx.tick()
+        await ctx.tick().repeat(config.recv_lines)
         head = offer(queue, data, rng)
         request = {"function": FUNCTION_RDMA, "qp": 3, "last": 1, "source": {"number": 1}}
         ctx.set(dut.req.payload, request)

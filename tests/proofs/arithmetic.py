@@ -61,6 +61,11 @@ def _is_sum(m: Module) -> None:
     _is(m, 1, lambda inside: is_sum(a, b, total), a + b == total)
 
 
+def _is_sum_that_wraps(m: Module) -> None:
+    a, b, total = (any_signal(m, 32, name) for name in ("a", "b", "total"))
+    _is(m, 1, lambda inside: is_sum(a, b, total, wraps=True), (a + b)[:32] == total)
+
+
 def _reaches(m: Module) -> None:
     a, b, limit = (any_signal(m, 33, name) for name in ("a", "b", "limit"))
     _is(m, 1, lambda inside: reaches(inside, a, b, limit), a + b >= limit)
@@ -193,6 +198,12 @@ PROOFS = (
     ),
     Proof("at-most", "A comparison in a tree is the comparison (64 bits).", _at_most, WRONG),
     Proof("is-sum", "A sum is checked without a carry chain (32 bits).", _is_sum, WRONG),
+    Proof(
+        "is-sum-that-wraps",
+        "Nor is one modulo its bits (32 bits).",
+        _is_sum_that_wraps,
+        WRONG,
+    ),
     Proof(
         "reaches",
         "Whether two numbers reach a limit takes one sum (33 bits).",

@@ -6,10 +6,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Array, Assert, Assume, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Assert, Assume, Cat, Const, Module, Mux, Signal, Value
 
 from hdl.config import NicConfig
 from hdl.ports.rows import QpFetch
+from hdl.transport.outstanding.sinks import SinkPool
 from hdl.transport.outstanding.table import OutstandingTable
 from hdl.transport.receive.responder_outcome import Verdict, replay_needed
 from hdl.transport.receive.types import ResponderWork
@@ -18,7 +19,7 @@ from hdl.transport.send.prefetch_window import AHEAD
 from tests.force import Force, plus, stuck
 
 from .arithmetic import WRONG, Function
-from .harness import Proof, any_signal
+from .harness import Proof, any_signal, offer, take
 
 __all__ = ["PROOFS"]
 
@@ -98,7 +99,10 @@ def _lists(m: Module) -> None:
     m.d.sync += [waits.eq(dut.pop.valid & ~dut.pop.ready), before.eq(again)]
     m.d.comb += [
         dut.append.payload.entry.position.eq(newest[append_qp]),
-        dut.appended.ready.eq(1),
+        # The requester takes a place with the WQE.
+        dut.append.payload.number.eq(dut.places.payload),
+        dut.places.ready.eq(appended),
+        Assume(~dut.append.valid | dut.places.valid),
         dut.pop.payload.look.eq(again),
         dut.poke.ready.eq(any_signal(m, 1, "poke_ready")),
         dut.head_rsp.ready.eq(any_signal(m, 1, "rsp_ready")),
@@ -128,6 +132,36 @@ def _lists(m: Module) -> None:
         Assert(~dut.head_rsp.valid | (answer.valid == (newest[shown] != oldest[shown]))),
         Assert(~(dut.head_rsp.valid & answer.valid) | (answer.entry.position[:2] == oldest[shown])),
     ]
+
+
+#: What the pool of sinks looks at of a configuration: two of each kind.
+SINKS = SimpleNamespace(read_sinks=2, long_sinks=2, max_sge=32)
+
+
+def _sinks(m: Module) -> None:
+    """READs take sinks, and give back what they have, in any order and by both ways."""
+    m.submodules.dut = dut = SinkPool(config=SINKS)
+    owned = Signal(4)  # by READs; the long ones behind the short ones
+    returned = offer(m, dut.back)
+    drops, given = any_signal(m, 1, "drops"), []
+    m.d.comb += [dut.dropped.valid.eq(drops), Assume(dut.ready | ~(drops | dut.back.valid))]
+    for port in (dut.back, dut.dropped):
+        sink = port.payload
+        number = Cat(sink.number[0], sink.long)
+        if port is dut.dropped:
+            m.d.comb += number.eq(any_signal(m, 2, "dropped"))
+        given.append(number)
+        m.d.comb += Assume(~port.valid | (owned.bit_select(number, 1) & (sink.number < 2)))
+    m.d.comb += Assume(~(dut.back.valid & drops) | (given[0] != given[1]))
+    with m.If(returned):
+        m.d.sync += owned.bit_select(given[0], 1).eq(0)
+    with m.If(drops):
+        m.d.sync += owned.bit_select(given[1], 1).eq(0)
+    for long, port in enumerate((dut.short, dut.long)):
+        number = Cat(port.payload[0], Const(long, 1))
+        m.d.comb += Assert(~port.valid | (~owned.bit_select(number, 1) & (port.payload < 2)))
+        with m.If(take(m, port, f"take{long}")):
+            m.d.sync += owned.bit_select(number, 1).eq(1)
 
 
 def _read_numbers(m: Module) -> None:
@@ -172,6 +206,12 @@ PROOFS = (
         _lists,
         Force("hdl.transport.outstanding.table:OutstandingTable", "shown.behind", stuck(0)),
         sweep=True,
+    ),
+    Proof(
+        "sinks",
+        "No sink is two READs' at a time, whatever is taken, given back and dropped at once.",
+        _sinks,
+        Force("hdl.transport.outstanding.places:Places", "gave", stuck(0)),
     ),
     Proof(
         "fetch-window",

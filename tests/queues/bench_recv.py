@@ -1,4 +1,4 @@
-"""RecvFetch in Verilator: receive WQEs, READ sinks, and the lines that are kept."""
+"""RecvFetch in Verilator: receive WQEs, and the lines that are kept."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ import cocotb
 from cocotb.triggers import RisingEdge
 
 from hdl.ports.jobs import (
-    WQE_LINE_BITS,
     Activation,
     DropQueue,
     QueueError,
     QueueErrorCause,
-    ReadSink,
     RecvFetched,
     RecvRequest,
-    SinkRequest,
+    WqeRead,
 )
-from hdl.queues.receive.sinks import SINK_AGE_BITS
+from hdl.queues.receive.lines import refetch_lines
 from sim.bench.pins import number
+from tests.fields import pack
 from tests.queues import wqes
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort
 from tests.queues.host import Queue, pieces
 from tests.queues.top import small_config
 
 CONFIG = small_config(64)
-#: The opcode of the WQEs whose sinks are asked for.
-READ = 4
 
 
 class RecvBench(Bench):
@@ -35,12 +32,9 @@ class RecvBench(Bench):
         super().__init__(dut, seed=seed)
         self.req = Source(self, "recv__req", RecvRequest, gap=stall)
         self.rsp = Sink(self, "recv__rsp", RecvFetched, stall=stall)
-        self.sink_req = Source(self, "recv__sink_req", SinkRequest, gap=stall)
-        self.sink_rsp = Sink(self, "recv__sink_rsp", RecvFetched, stall=stall)
         self.held: dict[int, int] = {}  # position that each queue's last answer holds
         self.errors = Sink(self, "recv__error", QueueError, stall=stall)
         self.reset = Source(self, "recv__queue_reset", DropQueue)
-        self.sink = Source(self, "recv__reported__sink", ReadSink, gap=stall)
         self.doorbell = Source(self, "recv__doorbell", Activation, gap=stall)
         self.reads = ReadPort(self, "recv__read_client", latency, stall)
         self.writes = WritePort(self, "recv__write_client", stall)
@@ -49,9 +43,9 @@ class RecvBench(Bench):
 
     async def start(self, **options):
         await super().start(**options)
-        for name in ("line_use__taken", "line_use__done", "reported__fetched"):
+        for name in ("line_use__taken", "line_use__done"):
             getattr(self.dut, f"recv__{name}").value = 0
-        await self.cycles(self.CONFIG.read_sinks)  # until then sinks are left out
+        await self.cycles(4096)  # the figures are those of this start
 
     def queue(self, number_: int, size: int) -> Queue:
         queue = Queue(self.memory, number_, size)
@@ -88,13 +82,6 @@ class RecvBench(Bench):
                 self.held[number] = position
         return got
 
-    async def ask_sink(self, queue: Queue, position: int) -> dict:
-        """The send WQE at ``position``."""
-        function = self.function_at(queue.desc)
-        asked = {"function": function, "qp": self.pair(queue), "position": position}
-        self.sink_req.queue.append(asked)
-        return await self._answer(self.sink_rsp)
-
     async def _answer(self, sink: Sink) -> dict:
         count = len(sink.items)
         await self.until(lambda: len(sink.items) > count, 20000, "an answer")
@@ -113,7 +100,7 @@ class RecvBench(Bench):
     async def line(self, line: int, count: int, first: int = 0) -> bytes:
         out, dut = b"", self.dut
         for slot in range(first, first - (-count // 16)):
-            dut.recv__slot.value = line | (slot << WQE_LINE_BITS)
+            dut.recv__slot.value = pack(WqeRead, {"line": line, "slot": slot})
             dut.recv__slot_enable.value = 1
             await RisingEdge(dut.clk)
             dut.recv__slot_enable.value = 0
@@ -154,106 +141,6 @@ async def every_split(dut):
         assert got["wqe"] == expected
         assert await bench.line(got["line"], 16 * count) == wqes.sge_bytes(sges)
     assert not bench.errors.items
-
-
-@cocotb.test()
-async def sinks(dut):
-    """The SGEs of a send WQE, at byte 75; in the line of an atomic its operands are as well."""
-    bench = RecvBench(dut, seed=2, stall=0.2)
-    await bench.start()
-    rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 64)
-    reads = [(READ, count) for count in (0, 1, 2, 3, 4, 31, 32)]
-    for opcode, count in (*reads, *((one, count) for one in wqes.ATOMICS for count in (1, 3))):
-        sges = wqes.random_sges(rng, count)
-        data, sent = wqes.send_wqe(rng, sges, opcode=opcode)
-        position, head = bench.offer(queue, data, [60, 80][:count])
-        bench.functions[0] = rng.getrandbits(8)
-        got = await bench.ask_sink(queue, position)
-        assert (got["status"], got["head"]) == (wqes.OK, head)
-        assert got["wqe"] == {name: sent[name] for name in ("num_sge", "wr_id", "length")}
-        assert await bench.line(got["line"], 16 * count) == wqes.sge_bytes(sges)
-        kept = await bench.line(got["line"], len(sent.operands), wqes.OPERAND_SLOT)
-        assert kept == sent.operands
-    assert all(addr != queue.driver + 2 for addr, _ in bench.memory.reads)
-
-
-@cocotb.test()
-async def sinks_that_are_reported(dut):
-    """They are answered without a host read, until they are forgotten; garbage harms nobody."""
-    bench = RecvBench(dut, seed=22)
-    await bench.start()
-    rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 64)
-    wanted = []
-    for _ in range(6):
-        sges = wqes.random_sges(rng, rng.randrange(1, 4))
-        data, sent = wqes.send_wqe(rng, sges, opcode=READ)
-        position, head = bench.offer(queue, data)
-        expected = {name: sent[name] for name in ("num_sge", "wr_id", "length")}
-        wanted.append((position, head, expected, wqes.sge_bytes(sges)))
-
-    def tell(position, head, expected, block, qp=1):
-        slots = int.from_bytes(block.ljust(48, b"x"), "little")
-        bench.sink.queue.append(
-            {"qp": qp, "position": position, "head": head, "slots": slots} | expected
-        )
-
-    async def check(position, head, expected, block):
-        got = await bench.ask_sink(queue, position)
-        assert (got["status"], got["head"], got["wqe"]) == (wqes.OK, head, expected)
-        assert await bench.line(got["line"], len(block)) == block
-        return got
-
-    for one in wanted:
-        tell(*one)
-    await bench.until(lambda: bench.sink.taken == 6, 200, "sinks")
-    for one in wanted:
-        await check(*one)
-    assert not bench.memory.reads
-    # The line of the answer at hand stays, whatever is told for it; what is told is left out.
-    position, head, expected, block = wanted[2]
-    got = await check(*wanted[2])
-    tell(position, head ^ 5, expected, bytes(48))
-    await bench.until(lambda: bench.sink.taken == 7, 200, "a sink")
-    await bench.cycles(4)
-    assert await bench.line(got["line"], len(block)) == block
-    await check(*wanted[2])
-    assert not bench.memory.reads
-
-    # Another QP's sink at the same place: left out while the line is read.
-    def shift(qp):
-        return int(f"{qp:05b}"[::-1], 2)
-
-    assert CONFIG.read_sinks == 2 * CONFIG.max_rd_atomic == 32
-    rival = position ^ shift(1) ^ shift(2)
-    await bench.use("taken", got["line"])
-    await check(*wanted[3])  # so that it is not the line of the last answer
-
-    async def tell_rival():
-        count = bench.sink.taken
-        tell(rival, 7, expected, bytes(48), qp=2)
-        await bench.until(lambda: bench.sink.taken > count, 200, "a sink")
-        await bench.cycles(4)
-
-    await tell_rival()
-    assert await bench.line(got["line"], len(block)) == block
-    await check(*wanted[2])
-    assert not bench.memory.reads
-    await check(*wanted[3])
-    await bench.use("done")
-    # Nobody reads it any more: the rival takes the place, and this one is fetched.
-    await tell_rival()
-    assert await bench.line(got["line"], len(block)) == bytes(len(block))
-    await check(*wanted[2])
-    assert bench.memory.reads
-    # Forgotten: fetched again.
-    before = len(bench.memory.reads)
-    await RisingEdge(dut.clk)
-    dut.recv__reported__forget.value = 1
-    await RisingEdge(dut.clk)
-    dut.recv__reported__forget.value = 0
-    for one in wanted:
-        await check(*one)
-    assert len(bench.memory.reads) >= before + 6
 
 
 @cocotb.test()
@@ -417,49 +304,6 @@ async def dropped_queue(dut):
         position, wr_id, head = offer(other)
         assert (await bench.ask(other, position, last=1))["wqe"]["wr_id"] == wr_id
     assert wqes.EMPTY in statuses
-
-
-@cocotb.test()
-async def forgotten_in_time(dut):
-    """A sink is forgotten before its position can come again, unless it is asked for."""
-    bench = RecvBench(dut, seed=4)
-    await bench.start()
-    rng = bench.rng
-    fetched, told, asked = (bench.queue(CONFIG.sq_queue(pair), 16) for pair in (1, 2, 3))
-
-    async def post(queue, tell=False):
-        data, sent = wqes.send_wqe(rng, wqes.random_sges(rng, 1), opcode=READ)
-        _, head = bench.offer(queue, data)
-        queue.avail = 0
-        answer = {name: sent[name] for name in ("num_sge", "wr_id", "length")}
-        if tell:
-            count = bench.sink.taken
-            bench.sink.queue.append(
-                {"qp": bench.pair(queue), "position": 0, "head": head, "slots": 0} | answer
-            )
-            await bench.until(lambda: bench.sink.taken > count, 200, "a sink")
-        return answer, head
-
-    async def right(queue, wanted):
-        got = await bench.ask_sink(queue, 0)
-        assert (got["wqe"], got["head"]) == wanted
-
-    await right(fetched, await post(fetched))
-    await right(told, await post(told, tell=True))
-    kept = await post(asked, tell=True)
-    # Two ages of WQEs given out, with the ports at rest but for a question now and then.
-    for _ in range(4):
-        ports, bench.ports = bench.ports, []
-        dut.recv__reported__fetched.value = 1
-        await cocotb.triggers.ClockCycles(dut.clk, (1 << SINK_AGE_BITS) // 2 + 10)
-        dut.recv__reported__fetched.value = 0
-        await cocotb.triggers.ClockCycles(dut.clk, 1 << 14)  # ring entries go by time
-        bench.ports = ports
-        await right(asked, kept)
-        assert len(bench.memory.reads) == 3
-    for queue in (fetched, told):
-        await right(queue, await post(queue))
-    assert len(bench.memory.reads) == 9
 
 
 @cocotb.test()
@@ -675,26 +519,34 @@ async def lines_that_are_read(dut):
             await bench.use("done")
             held.pop(0)
     assert len(lines) > 16
-    # The same for sinks that are fetched: the fetch waits.
+    # The same for WQEs that are fetched once more: the fetch waits.
     while held:
         await bench.use("done")
         held.pop(0)
-    old, new = (bench.queue(CONFIG.sq_queue(pair), 64) for pair in (1, 3))
+    old, new = (bench.queue(CONFIG.rq_queue(pair), 64) for pair in (2, 3))
     blocks = {}
     for one in (old, new):
-        for position in range(8):
+        for position in range(32):
             sges = wqes.random_sges(rng, 3)
-            data, _ = wqes.send_wqe(rng, sges, opcode=READ)
+            data, _ = wqes.recv_wqe(rng, sges)
             bench.offer(one, data)
             blocks[one.number, position] = wqes.sge_bytes(sges)
-    got = await bench.ask_sink(old, 3)
+            await bench.ask(one, position, last=1)
+
+    def place(queue, position):
+        return (queue.offered[position] ^ queue.number >> 1) % refetch_lines(CONFIG.recv_lines)
+
+    got = await bench.ask(old, 3, again=True)
     line, block = got["line"], blocks[old.number, 3]
-    for _ in range(2):  # two packets of one response
+    for _ in range(2):  # two packets of one message
         await bench.use("taken", line)
-    other = await bench.ask_sink(new, 2)
+    same, differs = (
+        next(p for p in range(32) if (place(new, p) == place(old, 3)) == wanted)
+        for wanted in (True, False)
+    )
+    other = await bench.ask(new, differs, again=True)
     assert other["line"] != line, "a fetch into any other line goes on"
-    position = next(p for p in range(8) if p ^ (new.number >> 1) == 3 ^ (old.number >> 1))
-    waiting = cocotb.start_soon(bench.ask_sink(new, position))
+    waiting = cocotb.start_soon(bench.ask(new, same, again=True))
     await bench.cycles(400)
     assert not waiting.done() and await bench.line(line, 48) == block
     await bench.use("done")
@@ -703,5 +555,4 @@ async def lines_that_are_read(dut):
     await bench.use("done")
     answer = await waiting
     assert answer["line"] == line
-    block = blocks[new.number, position]
-    assert await bench.line(line, 48) == block
+    assert await bench.line(line, 48) == blocks[new.number, same]

@@ -10,7 +10,7 @@ from cocotb.triggers import ClockCycles
 
 from hdl.ports.jobs import QueueErrorCause as C
 from hdl.ports.rows import ReceiveSource
-from hdl.queues.receive.lines import sinks_of
+from hdl.queues.receive.lines import refetch_lines
 from tests.fields import pack
 from tests.queues import wqes
 from tests.queues.bench_recv import RecvBench
@@ -19,7 +19,7 @@ from tests.queues.top import RecvTop, wide_config
 
 CONFIG = wide_config(512)
 #: Lines of receive WQEs.
-LINES = CONFIG.recv_lines - sinks_of(CONFIG.recv_lines)
+LINES = CONFIG.recv_lines - refetch_lines(CONFIG.recv_lines)
 
 
 class Hints:

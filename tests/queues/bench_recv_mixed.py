@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import cocotb
 
-from tests.queues import wqes
-from tests.queues.bench_recv import READ
 from tests.queues.bench_recv_ahead import AheadBench, mix
 from tests.queues.host import Memory
 from tests.queues.top import QueuesTop, small_config
@@ -72,38 +70,3 @@ async def runs_behind_a_doorbell(dut):
         await bench.cycles(500)
         await bench.take_last(chosen, count)
         await bench.cycles(300)
-
-
-@cocotb.test()
-async def sinks_in_between(dut):
-    """Sinks of READs are fetched while receive WQEs are, by the same ways, for whoever has them."""
-    bench = MixedBench(dut, seed=8, latency=40, stall=0.3)
-    await bench.start()
-    rng, queues = bench.rng, await bench.pairs(256, 256, 256, 256)
-    bench.memory.owner = 1
-    bench.functions[1] = 0xFF ^ bench.function
-    sends = [bench.queue(bench.CONFIG.sq_queue(pair), 256) for pair in range(4)]
-    sent = []
-    for _ in range(24):
-        queue, sges = rng.choice(sends), wqes.random_sges(rng, rng.randrange(5))
-        data, expected = wqes.send_wqe(rng, sges, opcode=READ)
-        cuts = rng.choice([[], [], [80][: len(sges)]])
-        sent.append((queue, *bench.offer(queue, data, cuts), expected, wqes.sge_bytes(sges)))
-    bench.memory.owner = 0
-
-    async def sinks():
-        for queue, position, head, expected, block in sent:
-            got = await bench.ask_sink(queue, position)
-            assert (got["status"], got["queue"], got["head"]) == (wqes.OK, queue.number, head)
-            assert got["wqe"] == {name: expected[name] for name in got["wqe"]}
-            assert await bench.line(got["line"], len(block)) == block
-
-    asking = cocotb.start_soon(sinks())
-    while not asking.done():
-        for queue in queues:
-            bench.post(queue, 6)
-        bench.ring(*queues)
-        await bench.take_last(queues, 6)
-        for queue in queues:
-            queue.spare = list(range(queue.size))
-    await asking

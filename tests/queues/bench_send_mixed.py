@@ -126,44 +126,6 @@ async def answers_of_a_queue_in_order(dut):
 
 
 @cocotb.test()
-async def reads_are_reported(dut):
-    """Every READ with up to three SGEs, as it lies there; nothing else; a reset waits for it."""
-    bench = SendBench(dut, seed=28)
-    await bench.start()
-    queue, rng, wanted = bench.queue(1, 64), bench.rng, []
-    for n in range(24):
-        sges = wqes.random_sges(rng, n % 5)
-        opcode = 4 if n % 2 else 2
-        data, expected = wqes.send_wqe(rng, sges, opcode=opcode)
-        head = queue.chain(buffers(bench, data, []))
-        position = queue.offer(head)
-        bench.ask(queue, position)
-        await bench.check(queue, position, expected, wqes.sge_bytes(sges), head)
-        if opcode == 4 and len(sges) <= 3:
-            told = {name: expected[name] for name in ("num_sge", "wr_id", "length")}
-            told |= {"qp": pair(queue), "position": position, "head": head}
-            wanted.append((told, wqes.sge_bytes(sges)))
-    await bench.cycles(20)
-    assert len(wanted) == len(bench.sinks.items) > 6
-    for item, (told, block) in zip(bench.sinks.items, wanted, strict=True):
-        assert {name: item[name] for name in told} == told
-        assert item["slots"].to_bytes(48, "little")[: len(block)] == block
-    # One that is not taken holds the reset back.
-    bench.sinks.stall = 1.0
-    await bench.cycles(2)
-    data, expected = wqes.send_wqe(rng, [], opcode=4)
-    head = queue.chain(buffers(bench, data, []))
-    position = queue.offer(head)
-    bench.ask(queue, position)
-    await bench.check(queue, position, expected, b"", head)
-    bench.reset.queue.append(queue.number)
-    await bench.cycles(100)
-    assert bench.reset.taken == 0
-    bench.sinks.stall = 0.0
-    await bench.until(lambda: bench.reset.taken == 1, 50, "the reset")
-
-
-@cocotb.test()
 async def entries_are_forgotten_with_the_queue(dut):
     """After a queue reset the ring is read again: what was read ahead answers for nothing."""
     bench = SendBench(dut, seed=23)

@@ -7,15 +7,14 @@ from collections import defaultdict, deque
 from cocotb.triggers import RisingEdge
 
 from hdl.ports.jobs import (
-    WQE_LINE_BITS,
     Destination,
     FetchRequest,
     QueueError,
-    ReadSink,
     SendFetched,
+    WqeRead,
 )
 from sim.bench.pins import number
-from tests.fields import unpack
+from tests.fields import pack, unpack
 from tests.queues import wqes
 from tests.queues.drive import (
     Bench,
@@ -84,7 +83,6 @@ class SendBench(Bench):
         self.release = Source(self, "send__release", 8)
         self.errors = Sink(self, "send__error", QueueError, stall=stall)
         self.reset = Source(self, "send__queue_reset", 16)
-        self.sinks = Sink(self, "send__reported__sink", ReadSink, stall=stall)
         self.reads = ReadPort(self, "send__read_client", latency, stall)
         self.writes = WritePort(self, "send__write_client", stall)
         self.rows = QueueRows(self, "send__queue_read")
@@ -125,7 +123,7 @@ class SendBench(Bench):
         """``count`` bytes of a line from slot ``first`` on, through the read port."""
         out, dut = b"", self.dut
         for slot in range(first, first - (-count // 16)):
-            dut.send__slot.value = line | (slot << WQE_LINE_BITS)
+            dut.send__slot.value = pack(WqeRead, {"line": line, "slot": slot})
             dut.send__slot_enable.value = 1
             await RisingEdge(dut.clk)
             dut.send__slot_enable.value = 0

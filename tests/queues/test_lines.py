@@ -5,7 +5,7 @@ import random
 from amaranth.sim import Simulator
 
 from hdl.ports.jobs import LINE_USES
-from hdl.queues.receive.lines import RecvLines, sinks_of
+from hdl.queues.receive.lines import RecvLines, refetch_lines
 from hdl.queues.wqe.lines import HeldLines
 
 
@@ -44,7 +44,7 @@ def test_states_of_receive_lines():
     none that is read is given out, and none is lost."""
     lines = 32
     dut, rng = RecvLines(lines=lines), random.Random(6)
-    usable = lines - sinks_of(lines)
+    usable = lines - refetch_lines(lines)
     owned: set[int] = set()
     issued: dict[int, int] = {}  # line -> when
     good: dict[int, bool] = {}

@@ -166,8 +166,7 @@ def test_receive(seed):
     queues = {qp: host.queue(CONFIG.rq_queue(qp), 16) for qp in (1, 3)}
 
     async def bench(ctx):
-        for _ in range(CONFIG.read_sinks + 10):
-            await ctx.tick()
+        await ctx.tick().repeat(CONFIG.recv_lines)
         ctx.set(dut.doorbell.valid, 1)
         for n in range(12):
             qp, queue = rng.choice(list(queues.items()))

@@ -19,7 +19,7 @@ FUNCTION = FUNCTION_RDMA
 def small_config(width: int, ahead: int = 64) -> NicConfig:
     """Few queues and lines, full-size WQEs; ``ahead`` of them are read at a time."""
     few = {"qps": 4, "cqs": 4, "mrs": 2, "gids": 1, "vectors": 8}
-    few |= {"send_lines": 4, "recv_lines": 32, "read_sinks": 32}
+    few |= {"send_lines": 4, "recv_lines": 32}
     return NicConfig(width=width, wqes_ahead=ahead, **few)
 
 

@@ -42,13 +42,14 @@ COMPLETIONS = {
     0x20: 10,
 }  # of work requests
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
+SINK, LONG_SINK = 1, 2  # stores of SGEs
 NONE, DISCARD, LINE, KEY, CHECK_READ, ATOMIC = range(6)
 FETCH_OK, EMPTY, WQE_ERROR, QUEUE_ERROR = range(4)
 SUCCESS, LOC_LEN_ERR, LOC_QP_OP_ERR, LOC_PROT_ERR, FLUSHED, BAD_RESP = 0, 1, 2, 4, 5, 7
 REM_INV_REQ, REM_ACCESS, REM_OP, RETRY_EXCEEDED, RNR_EXCEEDED = 9, 10, 11, 12, 13
 FINISH, FLUSH = 1, 2
 FAIL, TIMEOUT = 4, 8
-NEXT, AGAIN, SINK = range(3)
+NEXT, AGAIN = range(2)
 IN_SEND = 1
 GSI, RC, UC, UD = 1, 2, 3, 4  # types of QPs
 SERVICES = {RC: 0, UC: 1, UD: 3, GSI: 3}
@@ -90,7 +91,7 @@ class Result:
 
     jobs: list[Row] = field(default_factory=list)
     effects: list[Row] = field(default_factory=list)
-    # What is fetched: the choice, the source (or the QP of a SINK), the position or held head.
+    # What is fetched: the choice, the source, the held head.
     fetches: list[tuple[int, int, int]] = field(default_factory=list)
     pops: int = 0
     wakes: int = 0
@@ -99,6 +100,7 @@ class Result:
     timers: list[tuple[str, int, int]] = field(default_factory=list)  # kind, code, idle
     timeouts: list[tuple[int, int]] = field(default_factory=list)  # code, idle, with the pops
     atomics: list[Row] = field(default_factory=list)
+    backs: list[int] = field(default_factory=list)  # sinks of READs that have ended
 
 
 class World:
@@ -115,7 +117,7 @@ class World:
         self.pool: dict[int, Row] = {}
         self.recv: dict[int, dict[int, Element]] = defaultdict(dict)  # of each receive source,
         self.next: dict[int, int] = defaultdict(int)  # and the position that it goes on at
-        self.send: dict[int, dict[int, Element]] = defaultdict(dict)
+        self.sinks: dict[int, Element] = {}  # by number
         self.outstanding: dict[int, list[Row]] = defaultdict(list)
         self.keys: dict[int, tuple[int, int, int]] = {}  # key -> va, length, access
         self.revocable: set[int] = set()  # keys that can be invalidated, again and again
@@ -127,13 +129,13 @@ class World:
 
     def fetch(self, asked: tuple[int, int, int], next_of: dict[int, int]) -> Element:
         """The element that is asked for; the next one is taken."""
-        choice, number, name = asked
-        ring = (self.send if choice == SINK else self.recv)[number]
+        choice, number, head = asked
+        ring = self.recv[number]
         if choice == AGAIN:
-            return next(one for one in ring.values() if one.head == name)
-        position = next_of[number] if choice == NEXT else name
+            return next(one for one in ring.values() if one.head == head)
+        position = next_of[number]
         element = ring.get(position, Element(status=EMPTY))
-        if choice == NEXT and element.status not in (EMPTY, QUEUE_ERROR):
+        if element.status not in (EMPTY, QUEUE_ERROR):
             next_of[number] = (position + 1) % 65536
         return element
 
@@ -498,6 +500,8 @@ class World:
         )
         out.effects.append({"complete": done})
         out.pops += 1
+        if entry["opcode"] in FETCHES:
+            out.backs.append(entry["sink"]["number"])
         out.timeouts.append((0 if ack["waiting"] else cfg["timeout"], idle))
         out.wakes = 1  # for all that the packet finishes
         ack["wake_generation"] = (ack["wake_generation"] + 1) % 256
@@ -672,17 +676,12 @@ class World:
             return
         status, job = SUCCESS, drop
         if length:
-            asked = (SINK, qp, entry["position"])
-            element = self.fetch(asked, self.next)
-            out.fetches.append(asked)
-            self._fetched = element
-            if element.status == FETCH_OK:
-                job = {"kind": LINE, "length": length, "line": element.line, "offset": offset}
-                job |= {"num_sge": element.num_sge, "pd": cfg["pd"], "own": 1}
-                job["function"] = cfg["function"]
-                status = self.check(job, element)
-            else:
-                status = LOC_QP_OP_ERR
+            sink = entry["sink"]
+            self._fetched = element = self.sinks[sink["number"]]
+            job = {"kind": LINE, "length": length, "line": sink["number"], "offset": offset}
+            job |= {"num_sge": entry["num_sge"], "pd": cfg["pd"], "own": 1}
+            job |= {"function": cfg["function"], "store": LONG_SINK if sink["long"] else SINK}
+            status = self.check(job, element)
         revokes = final and not status and entry["opcode"] == 11
         if revokes and entry["key"] not in self.revocable:
             status, job = LOC_PROT_ERR, job | {"refused": 1}

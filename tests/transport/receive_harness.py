@@ -28,17 +28,16 @@ from hdl.ports.jobs import (
     RecvRequest,
     ScatterChecked,
     ScatterJob,
-    SinkRequest,
 )
 from hdl.ports.regions import RegionRequest
-from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource
+from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource, ReadSink
 from hdl.transport.receive.types import Counters
 from hdl.transport.recovery.qp_timers import TimerKind, TimerRow, TimerSet
 from sim.bench.pins import Pin, reader
 from tests.fields import pack, unpack, zero
 from tests.operations import request_row
 
-from .model_receive import AGAIN, IN_SEND, NEXT, RC, SINK, TIMEOUT, Element, Result, Row, World
+from .model_receive import AGAIN, IN_SEND, NEXT, RC, TIMEOUT, Element, Result, Row, World
 from .model_unanswered import LEFT_OPEN
 from .receive_side import CONFIG, INPUTS, OUTPUTS, TABLES, WRITES
 
@@ -47,7 +46,7 @@ Mutation = Callable[[World], Any]
 _SHAPES = {
     "repoke": Activation,
     "fetch_req": RecvRequest,
-    "sink_req": SinkRequest,
+    "sink_back": ReadSink,
     "scatter_job": ScatterJob,
     "effects": Effects,
     "timer": TimerSet,
@@ -98,6 +97,7 @@ class Seen:
     timers: list[tuple[str, int, int]] = field(default_factory=list)
     timeouts: list[tuple[int, int]] = field(default_factory=list)  # with the pops
     atomics: list[Row] = field(default_factory=list)
+    backs: list[int] = field(default_factory=list)  # sinks of READs
     cycles: int = 0
     expected: list[Result] = field(default_factory=list)
 
@@ -323,15 +323,6 @@ class Harness:
             known = self._packed[name, index] = deepcopy(row), pack(shape, row)
         self._rows[name] = known[1]
 
-    @staticmethod
-    def _compare_fetches(seen: Seen, wanted: list[tuple[int, int, int]]) -> None:
-        """The sink of a READ response is asked for before it is known whether it will be used."""
-        spare = list(seen.fetches)
-        for fetch in wanted:
-            assert fetch in spare, seen
-            spare.remove(fetch)
-        assert all(choice == SINK for choice, *_ in spare) and len(spare) <= 1, seen
-
     def _output(self, name: str) -> None:
         seen = self._seen
         assert seen is not None, f"{name} while nothing is being handled"
@@ -341,16 +332,15 @@ class Harness:
             seen.repokes.append(row["flags"])
             if self.auto_poke:
                 self.poke(row["qp"], row["flags"])
-        elif name in ("fetch_req", "sink_req"):
+        elif name == "sink_back":
+            seen.backs.append(self._read(name)["number"])
+        elif name == "fetch_req":
             row = self._read(name)
             qp = row["qp"]
             self._about(qp)
             assert row["function"] == self.world.cfg[qp]["function"]
-            if name == "sink_req":
-                number, asked = qp, (SINK, qp, row["position"])
-            else:
-                number = row["source"]["number"]
-                asked = (AGAIN, number, row["head"]) if row["again"] else (NEXT, number, 0)
+            number = row["source"]["number"]
+            asked = (AGAIN, number, row["head"]) if row["again"] else (NEXT, number, 0)
             seen.fetches.append(asked)
             element = self.world.fetch(asked, self.next)
             self._elements[element.line] = element
@@ -361,7 +351,8 @@ class Harness:
         elif name == "scatter_job":
             row = self._read(name)
             seen.jobs.append(row)
-            status = self.world.check(row, self._elements.get(row["line"], Element()))
+            lines = self.world.sinks if row["store"] else self._elements
+            status = self.world.check(row, lines.get(row["line"], Element()))
             wait = self.rng.choice((0, 0, 1, 9, 12, 40)) if self.delays else self.check_cycles - 1
             answer = pack(ScatterChecked, {"status": status})
             self._checks.append((self.cycle + 1 + wait, answer))
@@ -442,10 +433,10 @@ class Harness:
             self._compare_effect(got, effect, seen)
         for name in ("pops", "wakes"):
             assert getattr(seen, name) == sum(getattr(r, name) for r in results), (name, seen)
-        for name in ("timers", "timeouts", "atomics"):
+        for name in ("timers", "timeouts", "atomics", "backs"):
             expected = [one for result in results for one in getattr(result, name)]
             assert getattr(seen, name) == expected, (name, expected, seen)
-        self._compare_fetches(seen, [fetch for r in results for fetch in r.fetches])
+        assert seen.fetches == [fetch for r in results for fetch in r.fetches], seen
         assert seen.naks == [nak for r in results for nak in r.naks], seen
         assert seen.repokes == [r.repoke for r in results if r.repoke], seen
         for name in ("rx", "ahead", "ack"):

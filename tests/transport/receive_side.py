@@ -15,11 +15,11 @@ CONFIG = NicConfig(
 )
 
 #: Streams into and out of Receive; the position is the bit in ``flags_in`` and ``flags_out``.
-INPUTS = ("header", "poke", "fetch_rsp", "sink_rsp", "head_rsp", "scatter_checked", "keys_rsp")
+INPUTS = ("header", "poke", "fetch_rsp", "head_rsp", "scatter_checked", "keys_rsp")
 OUTPUTS = (
     "repoke",
     "fetch_req",
-    "sink_req",
+    "sink_back",
     "head_req",
     "pop",
     "scatter_job",
@@ -88,7 +88,7 @@ class ReceiveSide(wiring.Component):
         m.submodules.receive = receive = self.receive
         m.d.comb += [
             self.counters.eq(receive.counters),
-            self.settled.eq(receive.idle & receive.turned),
+            self.settled.eq(receive.idle & receive.turned & ~receive.sink_back.valid),
             self.merged_acks.eq(receive.merged_acks),
         ]
         flags = []

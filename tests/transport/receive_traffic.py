@@ -10,7 +10,6 @@ from .model_receive import (
     ATOMIC_ACK,
     ATOMIC_WRS,
     ATOMICS,
-    FETCH_OK,
     FETCHES,
     GSI,
     IN_SEND,
@@ -84,7 +83,6 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
     world.reply[qp] = _zero(world.reply[qp])
     world.sent[qp] = {"psn": sq_psn, "asked": sq_psn, "waits": 0}
     world.recv[qp].clear()
-    world.send[qp].clear()
     world.outstanding[qp].clear()
     world.keys[KEY_ALL] = (BUFFER, BUFFER_BYTES, 15)
     world.keys[KEY_READ_ONLY] = (BUFFER, BUFFER_BYTES, 4)
@@ -174,7 +172,9 @@ class Peer:
         entries.append(entry)
         behind = (last + 1) % PSN
         self.world.sent[self.qp] = {"psn": behind, "asked": behind, "waits": 1}
-        self.world.send[self.qp][position] = self._element(position, length, **(sink or {}))
+        number, num_sge = 64 * self.qp + position % 64, 1 + position % 7
+        entry |= {"num_sge": num_sge, "sink": {"number": number, "long": int(num_sge > 4)}}
+        self.world.sinks[number] = self._element(position, length, **(sink or {}))
         return entry
 
 
@@ -288,7 +288,7 @@ class Traffic:
             if rng.random() < self.errors:
                 fields |= {"status": 4, "complete": 1}
             if rng.random() < self.errors:
-                sink = rng.choice(({"check": 4}, {"status": FETCH_OK + 1}))
+                sink = {"check": 4}
             mtu = mtu_of(world.cfg[qp])
             length = rng.choice((0, 1, mtu - 1, mtu, mtu + 1, rng.randint(1, 6 * mtu)))
             if rng.random() < self.errors:

@@ -13,6 +13,7 @@ from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Destination, FetchStatus, TxSource
 from hdl.ports.rows import QpState
+from hdl.transport.outstanding.sinks import SinkPool
 from hdl.transport.outstanding.table import OutstandingTable
 from hdl.transport.recovery.go_back_n import GO_BACK_N
 from hdl.transport.recovery.policy import Recovery
@@ -24,7 +25,17 @@ from tests.operations import request_row
 from tests.simulate import Prepared, fields, simulate
 
 CONFIG = NicConfig(
-    width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=4, outstanding=8, quantum=4, max_rd_atomic=4
+    width=64,
+    qps=8,
+    cqs=4,
+    mrs=16,
+    gids=2,
+    send_lines=4,
+    outstanding=8,
+    read_sinks=8,
+    long_sinks=2,
+    quantum=4,
+    max_rd_atomic=4,
 )
 
 
@@ -39,6 +50,7 @@ class SendSide(Elaboratable):
         self.requester = Requester(config=config, recovery=recovery, paced=paced)
         self.spent = Ram(shape=1, depth=config.qps, reads=2) if paced else None
         self.outstanding = OutstandingTable(config=config)
+        self.sinks = SinkPool(config=config)
         self.generations = RequestGenerations(config=config)
         self.destinations = Ram(shape=Destination, depth=config.send_lines, forward=False)
         self.context = context_of(config, late)
@@ -48,8 +60,8 @@ class SendSide(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        parts = ("scheduler", "requester", "outstanding", "generations", "destinations", "context")
-        for name in parts:
+        parts = ("scheduler", "requester", "outstanding", "sinks", "generations", "destinations")
+        for name in (*parts, "context"):
             setattr(m.submodules, name, getattr(self, name))
         s, r, o = self.scheduler, self.requester, self.outstanding
         for a, b in (
@@ -57,7 +69,10 @@ class SendSide(Elaboratable):
             (r.rewind, s.rewind),
             (r.started, s.started),
             (r.append, o.append),
-            (o.appended, r.appended),
+            (o.places, r.places),
+            (o.dropped, self.sinks.dropped),
+            (self.sinks.short, r.short_sinks),
+            (self.sinks.long, r.long_sinks),
             (r.finish, o.finish),
             (r.fail, o.fail),
             (s.context, self.context.scheduler),
@@ -84,7 +99,6 @@ class SendSide(Elaboratable):
         m.d.comb += [
             r.gone_back.ready.eq(1),
             s.moves.eq(r.moves),
-            r.room.eq(o.room),
             self.generations.advance.eq(r.advance),
         ]
         return m
@@ -238,6 +252,37 @@ class World:
                     assert line not in self.lines, f"line {line} released twice"
                     self.lines.add(line)
 
+    async def returns(self, ctx):
+        """Gives the sink of each READ back as soon as its entry is popped, and sees that no other
+        READ has it until then."""
+        back, append, pop = self.dut.sinks.back, self.dut.requester.append, self.dut.outstanding.pop
+        lists, used, ended = defaultdict(deque), set(), deque()
+        async for *_, valid, ready, bits, popped, qp, taken in ctx.tick().sample(
+            append.valid,
+            append.ready,
+            append.payload.as_value(),
+            pop.valid & pop.ready,
+            pop.payload.qp,
+            back.valid & back.ready,
+        ):
+            if valid and ready:
+                appended = fields(append.payload, bits)
+                entry, sink = appended.entry, None
+                if entry.data:
+                    sink = (entry.sink.number, entry.sink.long)
+                    assert sink not in used, f"two READs have the sink {sink}"
+                    used.add(sink)
+                lists[appended.qp].append(sink)
+            if popped and (sink := lists[qp].popleft()):
+                used.remove(sink)
+                ended.append({"number": sink[0], "long": sink[1]})
+            if taken:
+                ctx.set(back.valid, 0)
+                ended.popleft()
+            elif ended:
+                ctx.set(back.payload, ended[0])
+                ctx.set(back.valid, 1)
+
     async def gather(self, ctx):
         await gather_model(ctx, self.dut.requester, self)
 
@@ -251,12 +296,13 @@ class World:
 
     @property
     def models(self):
-        return (self.requests, self.answers, self.releases, self.gather, self.poked)
+        models = (self.requests, self.answers, self.releases, self.returns)
+        return (*models, self.gather, self.poked)
 
     # What a test does.
 
     async def start(self, ctx):
-        for table in (self.dut.cfg, self.dut.tx, self.dut.outstanding):
+        for table in (self.dut.cfg, self.dut.tx, self.dut.outstanding, self.dut.sinks):
             while not ctx.get(table.ready):
                 await ctx.tick()
 

@@ -20,6 +20,14 @@ async def hand_over(ctx, port, payload):
     ctx.set(port.valid, 0)
 
 
+async def take_place(ctx, table):
+    """A free place in the pool."""
+    ctx.set(table.places.ready, 1)
+    *_, number = await ctx.tick().sample(table.places.payload).until(table.places.valid)
+    ctx.set(table.places.ready, 0)
+    return number
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_lists_of_all_qps_in_one_pool(seed):
     rng, table = random.Random(seed), OutstandingTable(config=CONFIG)
@@ -27,6 +35,7 @@ def test_lists_of_all_qps_in_one_pool(seed):
     complete, fullest = {}, 0
     watched, unsent, pokes, poked = set(), set(), [], []
     timers, timed = [], []
+    sinks, wanted, dropped = {}, [], []  # of READs: of all, and of those whose list was dropped
 
     async def count_pokes(ctx):
         while True:
@@ -44,6 +53,12 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 kind = TimerKind(timer.kind)
                 timed.append((timer.qp, kind, timer.code, timer.idle if timer.code else 0))
 
+    async def note_dropped(ctx):
+        while True:
+            *_, valid, sink = await ctx.tick().sample(table.dropped.valid, table.dropped.payload)
+            if valid:
+                dropped.append((sink.number, sink.long))
+
     async def shows_oldest(ctx, qp):
         *_, answer = await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
         assert answer.valid == bool(lists[qp])
@@ -57,24 +72,25 @@ def test_lists_of_all_qps_in_one_pool(seed):
         while not ctx.get(table.ready):
             await ctx.tick()
         ctx.set(table.head_rsp.ready, 1)
-        ctx.set(table.appended.ready, 1)
         for step in range(1500):
             used = sum(map(len, lists.values()))
             fullest = max(fullest, used)
-            assert ctx.get(table.room) == (used < CONFIG.outstanding)
+            assert used < CONFIG.outstanding or not ctx.get(table.places.valid)
             qp = rng.randrange(CONFIG.qps)
             # Fills up and drains in turn.
             what = rng.random() + (0.3 if step // 40 % 2 else -0.2)
             if what < 0.4 and used < CONFIG.outstanding:
-                entry = {"position": step, "wr_id": step}
+                reads = rng.randrange(2)
+                sink = {"number": step, "long": step % 2}
+                entry = {"position": step, "wr_id": step, "data": reads, "sink": sink}
                 alone = rng.random() < 0.2  # no answer ends it
-                append = {"qp": qp, "entry": entry, "unsent": alone}
+                number = await take_place(ctx, table)
+                append = {"qp": qp, "number": number, "entry": entry, "unsent": alone}
                 await hand_over(ctx, table.append, append)
                 if alone:
                     unsent.add(step)
-                while not ctx.get(table.appended.valid):
-                    await ctx.tick()
-                number = ctx.get(table.appended.payload)
+                if reads:
+                    sinks[step] = step % 2
                 taken = {n for one in lists.values() for _, n in one}
                 assert number not in taken, "an entry was given out twice"
                 lists[qp].append((step, number))
@@ -118,14 +134,16 @@ def test_lists_of_all_qps_in_one_pool(seed):
             elif rng.random() < 0.1:
                 await hand_over(ctx, table.drop, {"qp": qp})
                 timers.append((qp, TimerKind.OFF, 0, 0))
+                wanted.extend((step, sinks[step]) for step, _ in lists[qp] if step in sinks)
                 lists[qp].clear()
                 watched.discard(qp)
                 await ctx.tick().repeat(2 * CONFIG.outstanding + 4)
         await ctx.tick().repeat(100)
         assert fullest == CONFIG.outstanding and poked == pokes and pokes
+        assert dropped == wanted and wanted
         assert timed == timers and {kind for _, kind, *_ in timed} > {TimerKind.OFF}
 
-    simulate(table, bench, deadline=30_000, background=(count_pokes, note_timers))
+    simulate(table, bench, deadline=30_000, background=(count_pokes, note_timers, note_dropped))
 
 
 def test_pops_that_look_take_two_cycles_each():
@@ -135,16 +153,18 @@ def test_pops_that_look_take_two_cycles_each():
     async def bench(ctx):
         while not ctx.get(table.ready):
             await ctx.tick()
-        ctx.set(table.appended.ready, 1)
+        places = [await take_place(ctx, table) for _ in range(entries + 1)]
         for number in range(entries):
-            await hand_over(ctx, table.append, {"qp": 1, "entry": {"wr_id": number}})
+            append = {"qp": 1, "number": places[number], "entry": {"wr_id": number}}
+            await hand_over(ctx, table.append, append)
         await ctx.tick().repeat(2)
         ctx.set(table.head_rsp.ready, 1)
         await hand_over(ctx, table.head_req, {"qp": 1})
         for number in range(entries):
             if number == entries - 1:  # the last one known gets a successor after it was shown
                 await ctx.tick().until(table.head_rsp.valid)
-                await hand_over(ctx, table.append, {"qp": 1, "entry": {"wr_id": entries}})
+                append = {"qp": 1, "number": places[entries], "entry": {"wr_id": entries}}
+                await hand_over(ctx, table.append, append)
             else:
                 *_, answer = (
                     await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)

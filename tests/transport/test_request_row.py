@@ -14,7 +14,7 @@ from tests.simulate import simulate
 QPS = 4
 FIELDS = ("position", "high", "offset", "psn", "entry", "reads", "unasked", "error")
 #: Pulses that a bench gives, one at a time.
-PULSES = ("read", "load", "move", "begin", "numbered", "advance", "skip", "fail", "save")
+PULSES = ("read", "load", "move", "begin", "advance", "skip", "fail", "save")
 
 
 class Bench(Elaboratable):
@@ -71,12 +71,10 @@ def test_each_change():
         want = dict.fromkeys(FIELDS, 0)
         await bench.take(ctx, 1)
         assert bench.shown(ctx) == want and not ctx.get(bench.row.begun)
-        await bench.pulse(ctx, "begin", data=1)
-        want |= {"high": 1, "reads": 1}
+        await bench.pulse(ctx, "begin", data=1, place=77, sink={"number": 9, "long": 1})
+        want |= {"high": 1, "reads": 1, "entry": 77}
         assert bench.shown(ctx) == want and ctx.get(bench.row.begun)
-        await bench.pulse(ctx, "numbered", number=77)
-        want |= {"entry": 77}
-        assert bench.shown(ctx) == want and ctx.get(bench.row.newest)
+        assert ctx.get(bench.row.newest) and ctx.get(bench.row.row.sink.number) == 9
         await bench.pulse(ctx, "advance", step={"payload": 1024, "packets": 1})
         await bench.pulse(ctx, "advance", step={"payload": 1024, "packets": 1})
         want |= {"offset": 2048, "psn": 2, "unasked": 2}

@@ -547,7 +547,15 @@ def test_short_wqes_of_a_qp_are_asked_for_together():
 
 
 WIDE = NicConfig(
-    width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=16, outstanding=64, queue_size=64
+    width=64,
+    qps=8,
+    cqs=4,
+    mrs=16,
+    gids=2,
+    send_lines=16,
+    outstanding=64,
+    queue_size=64,
+    read_sinks=64,
 )
 
 

@@ -1,1 +1,1 @@
-"""The receive WQEs of all sources, fetched ahead, and the sinks of READs."""
+"""The receive WQEs of all sources, fetched ahead."""

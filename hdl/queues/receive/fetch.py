@@ -1,4 +1,4 @@
-"""Receive WQEs, and send WQEs read again as the sink of a READ."""
+"""Receive WQEs, fetched ahead of the packets that need them."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -15,8 +15,6 @@ from hdl.ports.jobs import (
     QueueError,
     RecvFetched,
     RecvRequest,
-    SinkRequest,
-    SinksReported,
     Upcoming,
     WqeRead,
 )
@@ -24,12 +22,11 @@ from hdl.ports.rows import QueueRow
 
 from ..ring.read import ReadShare
 from .answers import RecvAnswers
-from .lines import RecvLines, is_sink
+from .lines import RecvLines, is_refetch
 from .path import RecvPath
 from .prefetch import RecvPrefetch
-from .read_sinks import REPORTED_LINE
 from .reclaim import RecvReclaim
-from .sinks import RecvSinks
+from .refetch import Refetch
 from .sources import RecvSources
 
 __all__ = ["RecvFetch"]
@@ -39,17 +36,16 @@ class RecvFetch(wiring.Component):
     """Fetches receive WQEs ahead of the packets that need them, many queues at a time.
 
     Wires its parts: RecvSources (what is known of each source), RecvPrefetch, RecvAnswers,
-    RecvReclaim, RecvSinks, RecvPath (from a position to a WQE in its line), RecvLines.
+    RecvReclaim, Refetch, RecvPath (from a position to a WQE in its line), RecvLines.
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
     Parameters: ``depth``: WQEs on their way in each stage of the path.
-    Members: as SendFetch, without ``release``. ``req``, ``rsp``: receive WQEs;
-    ``sink_req``, ``sink_rsp``: sinks of READs. ``upcoming``: a request for this source is about to
-    come. ``doorbell``: a receive queue was notified (flags mean nothing). ``reported``: READs that
-    SendFetch has read.
+    Members: as SendFetch, without ``release``. ``upcoming``: a request
+    for this source is about to come. ``doorbell``: a receive queue was notified (flags mean
+    nothing).
     The line of an answer stays as it is until the next request, and as long as ``line_use`` says
     that it is read.
-    Latency: see RecvAnswers and RecvSinks. One request at a time: Receive makes one at a time.
+    Latency: see RecvAnswers and Refetch. One request at a time: Receive makes one at a time.
     Prefetching begins with a doorbell and goes on with each answer. ``queue_reset`` is taken when
     nothing is under way; while it waits requests for its queue are EMPTY, others are not taken, and
     no queue is fetched ahead.
@@ -65,8 +61,6 @@ class RecvFetch(wiring.Component):
             {
                 "req": In(stream.Signature(RecvRequest)),
                 "rsp": Out(stream.Signature(RecvFetched)),
-                "sink_req": In(stream.Signature(SinkRequest)),
-                "sink_rsp": Out(stream.Signature(RecvFetched)),
                 "upcoming": In(Upcoming()),
                 "doorbell": In(stream.Signature(Activation)),
                 "line_use": In(LineUse()),
@@ -76,7 +70,6 @@ class RecvFetch(wiring.Component):
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "error": Out(stream.Signature(QueueError)),
-                "reported": In(SinksReported()),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -92,7 +85,7 @@ class RecvFetch(wiring.Component):
         m.submodules.prefetch = prefetch = RecvPrefetch(config=config)
         m.submodules.answers = answers = RecvAnswers(config=config)
         m.submodules.reclaim = reclaim = RecvReclaim(config=config)
-        m.submodules.sinks = sinks = RecvSinks(config=config)
+        m.submodules.refetch = refetch = Refetch(config=config)
         m.submodules.share = share = ReadShare(
             width=config.width, clients=3, depth=max(8, 4 * self._depth)
         )
@@ -110,33 +103,34 @@ class RecvFetch(wiring.Component):
             (reclaim.owner, sources.owner),
             (prefetch.link, sources.link),
             (prefetch.own, sources.own),
-            (sinks.queue_read, sources.other),
+            (refetch.queue_read, sources.other),
             (sources.queue_read, flipped(self.queue_read)),
             (flipped(self.doorbell), prefetch.doorbell),
             (answers.answered, prefetch.more),
             (answers.demand, prefetch.demand),
             (flipped(self.queue_reset), reclaim.queue_reset),
             (flipped(self.upcoming), answers.upcoming),
-            (flipped(self.reported), sinks.reported),
-            (sinks.held, path.held),
+            (answers.away, refetch.away),
+            (answers.begun, refetch.begun),
+            (refetch.job, path.held),
         ):
             connect(m, one, other)
-        self._requests(m, answers, sinks, reclaim)
-        self._jobs(m, path, prefetch, sinks, answers)
-        self._lines(m, lines, path, prefetch, answers, reclaim, sinks)
+        self._requests(m, answers, refetch)
+        self._jobs(m, path, prefetch, refetch, answers)
+        self._lines(m, lines, path, prefetch, answers, reclaim, refetch)
 
         still = Signal()
         # A cycle later, of one with ``stop`` already: then nothing new is begun meanwhile.
         m.d.sync += reclaim.still.eq(self.idle & reclaim.stop)
         m.d.comb += [
-            still.eq(~answers.at_work & ~sinks.at_work & lines.quiet & prefetch.quiet),
+            still.eq(~answers.at_work & ~refetch.at_work & lines.quiet & prefetch.quiet),
             self.idle.eq(still & sources.ready & ~lines.clearing),
             reclaim.line_needed.eq(answers.line_needed),
             answers.line_freed.eq(reclaim.line_freed),
             reclaim.kept.eq(answers.waiting_source),
             reclaim.kept_valid.eq(answers.waits),
             path.flush.eq(reclaim.forgotten),
-            sinks.forget.eq(reclaim.forgotten),
+            refetch.forget.eq(reclaim.forgotten),
             answers.stop.eq(reclaim.stop),
             answers.stopped.eq(reclaim.stopped),
             answers.starved.eq(prefetch.starved),
@@ -147,81 +141,62 @@ class RecvFetch(wiring.Component):
         ]
         return m
 
-    def _requests(self, m: Module, answers, sinks, reclaim) -> None:
-        """One request at a time, answered by ``answers`` or ``sinks``, or by the latter instead of
-        the former (``away``). When both come at once, the one for a receive WQE goes first."""
-        elsewhere = Signal()  # what the sinks are at is a receive WQE
-        # Nor does a sink begin while a reset waits: it would be under way when that is taken.
-        free = ~answers.at_work & ~self.req.valid & ~reclaim.stop
-        connect(m, answers.away, sinks.away)
-        connect(m, answers.begun, sinks.begun)
+    def _requests(self, m: Module, answers, refetch) -> None:
+        """One request at a time, answered by ``answers``, or by ``refetch`` instead (``away``)."""
         m.d.comb += [
-            answers.req.valid.eq(self.req.valid & ~sinks.at_work),
+            answers.req.valid.eq(self.req.valid & ~refetch.at_work),
             answers.req.payload.eq(self.req.payload),
-            self.req.ready.eq(answers.req.ready & ~sinks.at_work),
-            sinks.req.valid.eq(self.sink_req.valid & free),
-            sinks.req.payload.eq(self.sink_req.payload),
-            self.sink_req.ready.eq(sinks.req.ready & free),
+            self.req.ready.eq(answers.req.ready & ~refetch.at_work),
             answers.rsp.ready.eq(self.rsp.ready),
-            sinks.rsp.ready.eq(Mux(elsewhere, self.rsp.ready, self.sink_rsp.ready)),
-            self.rsp.valid.eq(answers.rsp.valid | (sinks.rsp.valid & elsewhere)),
-            self.rsp.payload.eq(Mux(elsewhere, sinks.rsp.payload, answers.rsp.payload)),
-            self.sink_rsp.valid.eq(sinks.rsp.valid & ~elsewhere),
-            self.sink_rsp.payload.eq(sinks.rsp.payload),
+            refetch.rsp.ready.eq(self.rsp.ready),
+            self.rsp.valid.eq(answers.rsp.valid | refetch.rsp.valid),
+            self.rsp.payload.eq(Mux(refetch.at_work, refetch.rsp.payload, answers.rsp.payload)),
             answers.error.ready.eq(self.error.ready),
-            sinks.error.ready.eq(self.error.ready),
-            self.error.valid.eq(answers.error.valid | sinks.error.valid),
-            self.error.payload.eq(Mux(sinks.at_work, sinks.error.payload, answers.error.payload)),
+            refetch.error.ready.eq(self.error.ready),
+            self.error.valid.eq(answers.error.valid | refetch.error.valid),
+            self.error.payload.eq(
+                Mux(refetch.at_work, refetch.error.payload, answers.error.payload)
+            ),
         ]
-        with m.If(answers.away.valid):
-            m.d.sync += elsewhere.eq(1)
-        with m.Elif(~sinks.at_work):
-            m.d.sync += elsewhere.eq(0)
 
-    def _jobs(self, m: Module, path, prefetch, sinks, answers) -> None:
-        """WQEs to fetch: a sink goes first, there is one at a time."""
+    def _jobs(self, m: Module, path, prefetch, refetch, answers) -> None:
+        """WQEs to fetch, and whose line is looked at."""
         # No register stands here, although the choice is known late: a cycle more before a WQE is
         # there costs 5 % of the rate of short SENDs over many QPs.
+        connect(m, prefetch.job, path.i)
         m.d.comb += [
-            path.i.valid.eq(sinks.job.valid | prefetch.job.valid),
-            path.i.payload.eq(Mux(sinks.job.valid, sinks.job.payload, prefetch.job.payload)),
-            sinks.job.ready.eq(path.i.ready),
-            prefetch.job.ready.eq(path.i.ready & ~sinks.job.valid),
-            path.tag.index.eq(Mux(sinks.at_work, sinks.tag.index, answers.tag.index)),
-            path.tag.enable.eq(sinks.tag.enable | answers.tag.enable),
+            path.tag.index.eq(Mux(refetch.at_work, refetch.tag.index, answers.tag.index)),
+            path.tag.enable.eq(refetch.tag.enable | answers.tag.enable),
         ]
         # Long before the line comes, so it is in registers.
         m.d.sync += [
-            path.waits.eq(answers.waits | sinks.waits),
-            path.wanted.eq(Mux(sinks.waits, sinks.wanted, answers.wanted)),
+            path.waits.eq(answers.waits | refetch.waits),
+            path.wanted.eq(Mux(refetch.waits, refetch.wanted, answers.wanted)),
         ]
-        for part in (answers, sinks):
+        for part in (answers, refetch):
             m.d.comb += [
                 part.tag.row.eq(path.tag.row),
                 part.arrived.eq(path.arrived),
                 part.arrived_valid.eq(path.arrived_valid),
                 part.good.eq(path.good),
             ]
-        of_reported = Signal()  # slots of a sink that was reported were read
-        with m.If(self.slot_enable):
-            m.d.sync += of_reported.eq((self.slot.line & REPORTED_LINE) != 0)
-        for store in (path, sinks):
-            m.d.comb += [store.slot.eq(self.slot), store.slot_enable.eq(self.slot_enable)]
-        m.d.comb += self.slot_data.eq(Mux(of_reported, sinks.slot_data, path.slot_data))
+        m.d.comb += [
+            path.slot.eq(self.slot),
+            path.slot_enable.eq(self.slot_enable),
+            self.slot_data.eq(path.slot_data),
+        ]
 
-    def _lines(self, m: Module, lines, path, prefetch, answers, reclaim, sinks) -> None:
+    def _lines(self, m: Module, lines, path, prefetch, answers, reclaim, refetch) -> None:
         """What happens to the lines of receive WQEs, an event at a time, and who looks at them."""
         total = self._config.recv_lines
         # The line of the last answer is about to be read, until the next request.
-        for given in (self.rsp, self.sink_rsp):
-            with m.If(given.valid & given.ready):
-                m.d.sync += [
-                    lines.current.eq(given.payload.line),
-                    lines.current_valid.eq(given.payload.status == FetchStatus.OK),
-                ]
-        for asked in (self.req, self.sink_req):
-            with m.If(asked.valid & asked.ready):
-                m.d.sync += lines.current_valid.eq(0)
+        with m.If(self.rsp.valid & self.rsp.ready):
+            m.d.sync += [
+                lines.current.eq(self.rsp.payload.line),
+                lines.current_valid.eq(self.rsp.payload.status == FetchStatus.OK),
+            ]
+        with m.If(self.req.valid & self.req.ready):
+            m.d.sync += lines.current_valid.eq(0)
         m.d.comb += [
             answers.room.eq(lines.room),
             reclaim.room.eq(lines.room & ~answers.may_release),
@@ -231,7 +206,7 @@ class RecvFetch(wiring.Component):
             lines.issue.eq(prefetch.job.valid & prefetch.job.ready),
             lines.issue_line.eq(prefetch.job.payload.line),
             lines.own.eq(prefetch.take),
-            lines.arrived.eq(path.arrived_valid & ~is_sink(path.arrived.line, total)),
+            lines.arrived.eq(path.arrived_valid & ~is_refetch(path.arrived.line, total)),
             lines.arrived_line.eq(path.arrived.line),
             lines.arrived_good.eq(path.good),
             lines.ask.eq(answers.ask),
@@ -247,10 +222,8 @@ class RecvFetch(wiring.Component):
             prefetch.free.eq(lines.free),
             prefetch.spare.eq(lines.spare),
             prefetch.spare_valid.eq(lines.spare_valid),
-            lines.look0.eq(sinks.fetched_line),
-            lines.look1.eq(sinks.reported_line),
-            sinks.fetched_held.eq(lines.read0),
-            sinks.reported_held.eq(lines.read1),
+            lines.look.eq(refetch.wanted),
+            refetch.line_read.eq(lines.read),
             lines.line_use.taken.eq(self.line_use.taken),
             lines.line_use.line.eq(self.line_use.line),
             lines.line_use.done.eq(self.line_use.done),

@@ -12,25 +12,25 @@ from hdl.ports.jobs import WQE_LINE_BITS, LineUse
 
 from ..wqe.lines import HeldLines
 
-__all__ = ["RecvLines", "SinkLines", "is_sink", "sink_line", "sinks_of"]
+__all__ = ["RecvLines", "is_refetch", "refetch_line", "refetch_lines"]
 
 
-def sinks_of(lines: int) -> int:
-    """How many of ``lines`` lines are for the sinks of READs, the last ones."""
+def refetch_lines(lines: int) -> int:
+    """How many of ``lines`` lines are for WQEs that are fetched once more, the last ones."""
     return min(32, lines // 4)
 
 
-def sink_line(queue, position, lines: int):
-    """The line of the sink at ``position`` of virtqueue ``queue``, one of the last of ``lines``; as
+def refetch_line(queue, head, lines: int):
+    """The line of the held WQE ``head`` of virtqueue ``queue``, one of the last of ``lines``; as
     wide as their numbers."""
-    bits, low = ceil_log2(lines), ceil_log2(sinks_of(lines))
-    mixed = queue[1:] ^ position ^ (queue[0] << (low - 1))
+    bits, low = ceil_log2(lines), ceil_log2(refetch_lines(lines))
+    mixed = queue[1:] ^ head ^ (queue[0] << (low - 1))
     return Cat(mixed[:low], Const(-1, bits - low))
 
 
-def is_sink(line, lines: int):
-    """Whether ``line`` is one of the sinks'."""
-    return line[ceil_log2(sinks_of(lines)) : ceil_log2(lines)].all()
+def is_refetch(line, lines: int):
+    """Whether ``line`` is one of those."""
+    return line[ceil_log2(refetch_lines(lines)) : ceil_log2(lines)].all()
 
 
 class _Line(data.Struct):
@@ -42,7 +42,7 @@ class _Line(data.Struct):
 
 
 class RecvLines(wiring.Component):
-    """States of ``lines`` lines: the last ones are the sinks', the others queues' or free.
+    """States of ``lines`` lines: the last ones are Refetch's, the others queues' or free.
 
     Members, In, each with its line: ``own`` takes the spare; ``issue``: a fetch begins (if the line
     is a queue's, it is in its list from now on); ``release``: it is not its queue's any more (a
@@ -52,8 +52,8 @@ class RecvLines(wiring.Component):
     ``ask`` looks at the line ``asked``; 2 cycles later, and until ``waits``, ``busy`` says whether
     a fetch into it is under way, ``good`` whether the last one brought its WQE. ``waits``: until
     ``wanted_done`` says that no fetch into the line ``wanted`` is under way. ``line_use``;
-    ``current_valid``, ``current``: a line about to be read as well. ``look0``, ``look1`` with
-    ``read0`` (2 cycles later), ``read1``: whether a line is being read, or about to be.
+    ``current_valid``, ``current``: a line about to be read as well. ``look`` with ``read``, 2
+    cycles later: whether a line is being read, or about to be.
     Out: ``swept``: the line ``sweep`` (2 cycles ago) is in the list of a queue, and no fetch into
     it is under way; ``quiet``: none is at all. ``free``: lines in no list and not busy, or soon
     neither; ``spare`` with ``spare_valid``: one of them that nobody reads. ``clearing``: not yet
@@ -72,7 +72,7 @@ class RecvLines(wiring.Component):
         members = {"line_use": In(LineUse()), "current_valid": In(1), "current": In(WQE_LINE_BITS)}
         for name in ("release", "issue", "arrived"):
             members |= {name: In(1), f"{name}_line": In(WQE_LINE_BITS)}
-        for name in ("asked", "wanted", "sweep", "look0", "look1"):
+        for name in ("asked", "wanted", "sweep", "look"):
             members[name] = In(WQE_LINE_BITS)
         for name in ("busy", "good", "wanted_done", "swept", "quiet", "clearing"):
             members[name] = Out(1)
@@ -86,15 +86,14 @@ class RecvLines(wiring.Component):
                 "spare": Out(WQE_LINE_BITS),
                 "spare_valid": Out(1),
                 "room": Out(1),
-                "free": Out(WQE_LINE_BITS, init=lines - sinks_of(lines)),
-                "read0": Out(1),
-                "read1": Out(1),
+                "free": Out(WQE_LINE_BITS, init=lines - refetch_lines(lines)),
+                "read": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        queue_lines, bits = self._lines - sinks_of(self._lines), ceil_log2(self._lines)
+        queue_lines, bits = self._lines - refetch_lines(self._lines), ceil_log2(self._lines)
         # A look's line comes late, so there is no time to compare it with the one that is written.
         m.submodules.states = states = Ram(shape=_Line, depth=self._lines, reads=3, earlier=(1,))
         clear, under_way = Signal(bits), Signal(range(self._lines + 1))
@@ -148,8 +147,9 @@ class RecvLines(wiring.Component):
             states.write.row.eq(Mux(clearing, 0, changed)),
         ]
         freed, freed_line = Signal(), Signal(bits, reset_less=True)
+        again = is_refetch(line, self._lines)
         m.d.sync += [
-            freed.eq((release & ~row.busy) | (arrive & ~row.owned & ~is_sink(line, self._lines))),
+            freed.eq((release & ~row.busy) | (arrive & ~row.owned & ~again)),
             freed_line.eq(line),
             self.free.eq(self.free - owned + freed),
         ]
@@ -171,23 +171,21 @@ class RecvLines(wiring.Component):
             since.eq(Mux(self.waits, Cat(1, since), 0)),
         ]
 
-        m.submodules.held = held = HeldLines(looks=3)
+        m.submodules.held = held = HeldLines(looks=2)
         # The free line in hand; whether somebody still reads it, which it does not begin again, is
         # judged in a cycle of its own.
         hand, hand_valid, unread, judged = Signal(bits), Signal(), Signal(), Signal()
-        look0 = Signal(WQE_LINE_BITS, reset_less=True)
+        look = Signal(WQE_LINE_BITS, reset_less=True)
         m.d.comb += [
             held.taken.eq(self.line_use.taken),
             held.line.eq(self.line_use.line),
             held.done.eq(self.line_use.done),
             held.look0.eq(hand),
-            held.look1.eq(look0),
-            held.look2.eq(self.look1),
-            self.read1.eq(held.held2 | (self.current_valid & (self.look1 == self.current))),
+            held.look1.eq(look),
         ]
         m.d.sync += unread.eq(~held.held0 & ~(self.current_valid & (hand == self.current)))
-        m.d.sync += look0.eq(self.look0)
-        m.d.sync += self.read0.eq(held.held1 | (self.current_valid & (look0 == self.current)))
+        m.d.sync += look.eq(self.look)
+        m.d.sync += self.read.eq(held.held1 | (self.current_valid & (look == self.current)))
 
         # Free lines.
         m.submodules.back = back = StreamFifo(shape=bits, depth=self._lines)
@@ -219,38 +217,3 @@ class RecvLines(wiring.Component):
         require(m, platform, ~(self.arrived & waits), "each arrival is noted")
         require(m, platform, ~unknown, "no fetch ends that has not begun")
         require(m, platform, ~owned | (self.free != 0), "no line is taken when none is free")
-
-
-class SinkLines(wiring.Component):
-    """Which of ``sinks`` lines are valid, and which were asked for lately.
-
-    Members: ``asked``, ``kept``: numbers of lines; ``drop``, ``touch`` (of ``asked``), ``keep`` (of
-    ``kept``), ``clear`` (all), a cycle each; ``tick``: those not asked for since the last one are
-    forgotten; ``valid``: of ``asked``, a cycle later. Latency: 1 cycle. Reset: none is.
-    """
-
-    def __init__(self, *, sinks: int):
-        self._sinks, bits = sinks, ceil_log2(sinks)
-        names = ("drop", "touch", "keep", "clear", "tick")
-        super().__init__(
-            {name: In(1) for name in names} | {"asked": In(bits), "kept": In(bits), "valid": Out(1)}
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        valid, touched, asked, kept = (
-            Signal(self._sinks, name=n) for n in ["valid", "touched", "asked", "kept"]
-        )
-        m.d.comb += [
-            asked.eq(1 << self.asked),
-            kept.eq(Mux(self.keep, 1 << self.kept, 0)),
-        ]
-        m.d.sync += [
-            self.valid.eq((valid & asked).any()),
-            valid.eq(
-                Mux(self.clear, 0, valid & Mux(self.tick, touched, ~0) & ~Mux(self.drop, asked, 0))
-                | kept
-            ),
-            touched.eq(Mux(self.tick, 0, touched) | kept | Mux(self.touch, asked, 0)),
-        ]
-        return m

@@ -131,7 +131,7 @@ class RecvPath(wiring.Component):
             chain.size_log2.eq(slow_job.size_log2),
             chain.rules.eq(slow_job.rules),
             chain.head.eq(Mux(is_packed(self._config, slow_job.rules), place_of(slow_job), head)),
-            chain.receive.eq(~slow_job.request.send),
+            chain.receive.eq(1),
             slow.o.ready.eq(~arrived_last),
             fast.o.ready.eq(
                 Mux(demanded, slow.i.ready & ~self.held.valid, ~slow.o.valid & ~arrived_last)

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.activation import activation_layout
 from hdl.common.address import mask
 from hdl.common.skid import Register
+from hdl.common.sums import unequal
 from hdl.common.tables import TableWrite
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
@@ -189,14 +190,15 @@ class RecvPrefetch(wiring.Component):
         """Whether something is available behind the list; a cycle late."""
         source = turn.source
         # Of available less first less one less count the sign says enough, in one carry chain.
-        ahead, short, known = Signal(16), Signal(16), Signal(2)
-        a, b, c = source.available, ~source.first, ~Cat(source.count, Const(0, 2))
+        ahead, short = Signal(16), Signal(16)
+        enough, outside = Signal(), Signal(6)  # in pieces: a sum is late
+        a, b, c = source.available, ~source.first, ~Cat(source.count, Const(0, 16 - WQE_LINE_BITS))
         m.d.comb += [
             ahead.eq(source.available + ~source.first),
             short.eq((a ^ b ^ c) + Cat(Const(1, 1), (a & b) | (c & (a | b)))),
         ]
-        m.d.sync += known.eq(Cat(~short[15], (ahead & turn.beyond) == 0))
-        return known.all()
+        m.d.sync += [enough.eq(~short[15]), outside.eq(unequal(ahead & turn.beyond, Const(0, 16)))]
+        return enough & ~outside.any()
 
     def _append(self, m: Module, turn) -> None:
         """The line that was spare becomes the last of the source's list."""

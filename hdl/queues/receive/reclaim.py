@@ -10,7 +10,7 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, DropQueue
 from hdl.ports.numbers import QpNumber
 
-from .lines import sinks_of
+from .lines import refetch_lines
 from .sources import SourceAccess, SourceRow, place_of
 
 __all__ = ["Reason", "RecvReclaim"]
@@ -89,7 +89,7 @@ class RecvReclaim(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lines = self._config.recv_lines - sinks_of(self._config.recv_lines)
+        lines = self._config.recv_lines - refetch_lines(self._config.recv_lines)
         source, reason = Signal(SourceRow, reset_less=True), Signal(Reason)
         number = Signal(QpNumber, reset_less=True)  # of the source
         m.submodules.epoch = epochs = Epoch()

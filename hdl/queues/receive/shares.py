@@ -10,7 +10,7 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
 from hdl.ports.numbers import QpNumber
 
-from .lines import sinks_of
+from .lines import refetch_lines
 
 __all__ = ["LineGrants", "ShareMeter", "SourceShare"]
 
@@ -72,7 +72,7 @@ class LineGrants(wiring.Component):
             m.d.comb += self.wait.ready.eq(1)
             return m
         total = self._config.recv_lines
-        queue_lines = total - sinks_of(total)
+        queue_lines = total - refetch_lines(total)
         # Left over for sources whose WQEs were late, and of it for requests.
         spared, kept = max(1, queue_lines // 8), max(1, queue_lines // 32)
         share = self.share

@@ -36,8 +36,7 @@ class ShortDescriptors(wiring.Component):
     Errors: none of its own: a head beyond the table, a descriptor with NEXT, INDIRECT or of the
     wrong direction, a length beyond the bounds, a buffer in the last ``most`` bytes of the address
     space, memory that does not answer: ``odd``. Without an answer of a packed ring there is no id:
-    the Element has failed. A failed head passes as it is, odd as well, and so does one with
-    ``send``: the sink of a READ is for the slow path.
+    the Element has failed. A failed head passes as it is, odd as well.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class ShortDescriptors(wiring.Component):
         table = Signal(Table, reset_less=True)
         outside, right, gone = Signal(), Signal(), Signal()
         m.d.comb += [
-            outside.eq(found.failed | table.send | ((found.head & ~mask(table.size_log2)) != 0)),
+            outside.eq(found.failed | ((found.head & ~mask(table.size_log2)) != 0)),
             right.eq(found.guessed & (found.head == found.guess)),
             flow.i.payload.function.eq(table.function),
             flow.i.payload.addr.eq(table.desc),

@@ -134,7 +134,7 @@ class UsedRing(data.Struct):
 
 class FastPathJob(data.Struct):
     """A request for a position that is known to be available, and what it needs of its queue.
-    ``line``: where a receive WQE, or the sink of a READ, is to lie."""
+    ``line``: where a receive WQE is to lie."""
 
     request: FetchRequest
     line: WQE_LINE_BITS
@@ -145,13 +145,12 @@ class FastPathJob(data.Struct):
 
 
 class Table(data.Struct):
-    """Where the descriptors of a job's queue lie. ``send``: the job is for the sink of a READ."""
+    """Where the descriptors of a job's queue lie."""
 
     function: 8
     desc: 64
     size_log2: 4
     rules: RingRules
-    send: 1
 
 
 class HeadFound(data.Struct):

@@ -73,6 +73,7 @@ class ElementReader(wiring.Component):
         chunk_beats = Signal(range(beats + 1), reset_less=True)
         take, ask, popped, answered = Signal(), Signal(), Signal(), Signal()
         asked = Signal()  # in the cycle before; the next one comes another later
+        freed = Signal()  # a beat was popped in the cycle before: the FIFO's RAM is late
         given, short = self.i.payload.length, Signal()
         m.d.comb += [
             # Not one carry chain of 32 bits, in front of others.
@@ -114,7 +115,8 @@ class ElementReader(wiring.Component):
             add_low(m, buffer.addr, carry, buffer.addr, chunk)
         m.d.sync += [
             asked.eq(ask),
-            room.eq(room - Mux(asked, chunk_beats, 0) + popped),
+            freed.eq(popped),
+            room.eq(room - Mux(asked, chunk_beats, 0) + freed),
             reading.eq(reading + asked - answered),
         ]
 

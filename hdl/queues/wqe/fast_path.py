@@ -82,7 +82,6 @@ class FastPath(wiring.Component):
             tables.i.payload.desc.eq(self.i.payload.desc),
             tables.i.payload.size_log2.eq(self.i.payload.size_log2),
             tables.i.payload.rules.eq(self.i.payload.rules),
-            tables.i.payload.send.eq(request.send),
             self.job.eq(job.o.payload),
             gone.eq(self.o.valid & self.o.ready),
             job.o.ready.eq(gone),

@@ -5,10 +5,7 @@ from amaranth.lib import data
 from hdl.ports.jobs import WQE_LINE_BITS, Destination, FetchRequest, SendWqe
 from hdl.ports.rows import RingRules
 
-__all__ = ["REPORTED_SGES", "Verdict", "Word", "WqeJob"]
-
-#: Most SGEs of a READ that SendFetch reports to RecvFetch.
-REPORTED_SGES = 3
+__all__ = ["Verdict", "Word", "WqeJob"]
 
 
 class Word(data.Struct):

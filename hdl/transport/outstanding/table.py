@@ -6,13 +6,15 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.contract import require
-from hdl.common.free_list import FreeList
 from hdl.common.ram import Ram
+from hdl.common.streams import connect_stream
 from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Activation, DropList, Oldest
+from hdl.ports.rows import ReadSink
 
 from ..recovery.qp_timers import TimerKind, TimerSet
+from .places import Places
 from .pool import OutstandingPool, link_row
 from .types import Append, Fail, Finish, Look, Pop
 
@@ -77,45 +79,44 @@ class _Head(data.Struct):
 class OutstandingTable(wiring.Component):
     """Keeps, for each QP, the WQEs that wait for acknowledgement, oldest first.
 
-    The pool has ``config.outstanding`` entries for all QPs together; ``room`` says that one is
-    free. Requester: ``append`` -> ``appended`` (entry number), ``finish``, ``fail``. Completer:
-    ``head_req`` -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (removes it).
-    Firmware: ``drop`` (QP; gives back all its entries, when the QP goes to RESET).
-    ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
-    is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
-    every append, finish, fail and pop of such a list gives a poke. So does the append of an entry
-    that no answer ends (``Append.unsent``), the pop of the one before it, and every finish with
-    ``ends``.
-    ``timer`` Out: the QP has another answer to wait for from now on, or none. It says so in the
-    order of the operations, the cycle behind each, and must be taken at once. The completer has
-    ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other is, and nothing
-    that it does waits for what it asks.
+    The pool has ``config.outstanding`` entries for all QPs together. Requester: ``places`` (a free
+    one, to be taken for the next append), ``append``, ``finish``, ``fail``. Completer: ``head_req``
+    -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (removes it). Firmware: ``drop`` (QP;
+    gives back all its entries, when the QP goes to RESET, and ``dropped``, for a cycle each, the
+    sinks of its READs). ``poke`` Out, to the receive side: the oldest entry of a watched list may
+    be finishable. A list is watched from its first entry with a status, or from a look with
+    ``stopped``, until ``drop``; every append, finish, fail and pop of such a list gives a poke. So
+    does the append of an entry that no answer ends (``Append.unsent``), the pop of the one before
+    it, and every finish with ``ends``. ``timer`` Out: the QP has another answer to wait for from
+    now on, or none. It says so in the order of the operations, the cycle behind each, and must be
+    taken at once. The completer has ``head_req`` or ``pop`` valid, never both: so each is ready
+    whatever the other is, and nothing that it does waits for what it asks.
 
-    The lists share a pool of entries (``OutstandingPool``), of which ``FreeList`` knows the free
+    The lists share a pool of entries (``OutstandingPool``), of which ``Places`` knows the free
     ones.
 
     Latency: each operation takes 2 or 3 cycles, one at a time, a pop behind its look 1, and with
     the next look 2; ``fail`` and ``drop`` walk the list, 2 cycles an entry (both are rare).
     Throughput: a WQE costs an append, a look and a pop, and with several packets a finish: 6 to 8
     cycles in all, 4 to 6 of those that one ACK finishes behind another.
-    Errors: an append without ``room`` waits. Reset: empty, cleared row by row.
+    Errors: none. Reset: empty, cleared row by row.
     """
 
     def __init__(self, *, config: NicConfig):
         self._config, self._entries, self._qps = config, config.outstanding, config.qps
         super().__init__(
             {
+                "places": Out(stream.Signature(16)),
                 "append": In(stream.Signature(Append)),
-                "appended": Out(stream.Signature(16)),
                 "finish": In(stream.Signature(Finish)),
                 "fail": In(stream.Signature(Fail)),
                 "head_req": In(stream.Signature(Look)),
                 "head_rsp": Out(stream.Signature(Oldest)),
                 "pop": In(stream.Signature(Pop)),
                 "drop": In(stream.Signature(DropList)),
+                "dropped": Out(stream.Signature(ReadSink, always_ready=True)),
                 "timer": Out(stream.Signature(TimerSet, always_ready=True)),
                 "poke": Out(stream.Signature(Activation)),
-                "room": Out(1),
                 "ready": Out(1),
             }
         )
@@ -123,21 +124,22 @@ class OutstandingTable(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.pool = pool = OutstandingPool(config=self._config)
-        m.submodules.free = free = FreeList(entries=self._entries)
+        m.submodules.free = free = Places(places=self._entries)
         # No operation writes a row in the cycle in which it reads the same one.
         m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps, forward=False)
         bits = ceil_log2(self._qps), ceil_log2(self._entries)
         now, shown = Signal(_now(*bits)), Signal(_shown(*bits))
         walk, head, looks = Signal(_Walk), Signal(_Head), Signal()
         cleared = Signal(range(self._qps + 1))
+        connect_stream(m, free.o, self.places)
         m.d.comb += [
-            self.room.eq(free.room),
             self.poke.payload.flags.eq(ReceiveFlags.FINISH),
             self.head_rsp.payload.valid.eq(now.used),
             self.head_rsp.payload.entry.eq(pool.entry),
+            self.dropped.payload.eq(pool.entry.sink),
             lists.write.row.head.eq(
                 (
-                    Mux(lists.read0.row.used, lists.read0.row.head, free.number)
+                    Mux(lists.read0.row.used, lists.read0.row.head, self.append.payload.number)
                     & head.stands.replicate(16)
                 )
                 | (head.behind & head.follows.replicate(16))
@@ -171,8 +173,6 @@ class OutstandingTable(wiring.Component):
             m.d.comb += lists.read0.index.eq(self.head_req.payload.qp)
         with m.If((head.watched & lists.read0.row.watched) | head.unsent):
             m.d.sync += self.poke.valid.eq(1)
-        with m.If(self.appended.valid & self.appended.ready):
-            m.d.sync += self.appended.valid.eq(0)
         return m
 
     def _begin(self, m: Module, now: Signal, shown: Signal, walk: Signal, late) -> None:
@@ -221,7 +221,7 @@ class OutstandingTable(wiring.Component):
                 m.next = "HEAD"
             with m.Elif(self.fail.valid | self.drop.valid):
                 m.next = "TAKE"
-            with m.Elif(self.append.valid & self.room & ~self.appended.valid):
+            with m.Elif(self.append.valid):
                 self._read_list(m, now, self.append.payload.qp)
                 m.next = "APPEND"
         # TAKE: takes a list that fails or is dropped, and reads it; one cycle.
@@ -238,42 +238,37 @@ class OutstandingTable(wiring.Component):
 
     def _extend(self, m: Module, now: Signal, shown: Signal, head: Signal) -> None:
         """The requester's operations."""
-        pool, free, lists = m.submodules.pool, m.submodules.free, m.submodules.lists
-        entry, row = self.append.payload.entry, lists.read0.row
+        pool, lists = m.submodules.pool, m.submodules.lists
+        entry, number = self.append.payload.entry, self.append.payload.number
+        row = lists.read0.row
         watched = row.watched | (entry.status != 0)
         # FINISH: gives a poke if the list is watched or the WQE can end; one cycle.
         with m.State("FINISH"):
             self._poke_if(m, now.ends, now.qp)
             m.d.comb += head.watched.eq(1)
             m.next = "IDLE"
-        # APPEND: a free entry becomes the last one of the list; one cycle. The next free one is
-        # there before the next append looks at it.
+        # APPEND: the entry becomes the last one of the list; one cycle.
         with m.State("APPEND"):
             self._poke_if(m, self.append.payload.unsent, now.qp)
             m.d.comb += [
                 head.watched.eq(1),
                 head.stands.eq(1),
-                free.take.eq(1),
                 self.append.ready.eq(1),
-                pool.write.index.eq(free.number),
+                pool.write.index.eq(number),
                 pool.write.row.eq(entry),
                 pool.write.enable.eq(1),
                 pool.link.index.eq(row.tail),
-                pool.link.row.number.eq(free.number),
+                pool.link.row.number.eq(number),
                 pool.link.row.unsent.eq(self.append.payload.unsent),
                 pool.link.enable.eq(row.used),
                 lists.write.index.eq(now.qp),
                 lists.write.row.used.eq(1),
                 lists.write.row.watched.eq(watched),
-                lists.write.row.tail.eq(free.number),
+                lists.write.row.tail.eq(number),
                 lists.write.enable.eq(1),
             ]
-            m.d.sync += [
-                self.appended.payload.eq(free.number),
-                self.appended.valid.eq(1),
-            ]
             with m.If(shown.valid & (now.qp == shown.qp)):
-                m.d.sync += [now.list.tail.eq(free.number), now.list.watched.eq(watched)]
+                m.d.sync += [now.list.tail.eq(number), now.list.watched.eq(watched)]
                 with m.If(~now.list.used):
                     m.d.sync += shown.valid.eq(0)
                 with m.Elif(now.list.head == now.list.tail):
@@ -354,6 +349,7 @@ class OutstandingTable(wiring.Component):
         with m.State("WALK-ENTRY"):
             with m.If(~walk.failing):
                 self._give_back(m, now)
+                m.d.comb += self.dropped.valid.eq(pool.entry.data)
             m.d.sync += [
                 walk.found.eq(pool.entry.position),
                 walk.good.eq(pool.entry.status == 0),

@@ -9,12 +9,14 @@ __all__ = ["Append", "Fail", "Finish", "Look", "Pop"]
 
 
 class Append(data.Struct):
-    """Append ``entry`` to the list of ``qp``; answered with its number in the pool.
+    """Append ``entry`` to the list of ``qp``; ``number``: the free place in the pool that the
+    requester has taken for it.
 
     ``unsent``: no packet of it is sent, so no answer ends it.
     """
 
     qp: QpNumber
+    number: 16
     entry: Outstanding
     unsent: 1
 

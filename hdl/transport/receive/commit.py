@@ -15,12 +15,13 @@ from hdl.ports.context import ContextRead
 from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
-from hdl.ports.rows import QpAck, QpRx, RxMessage
+from hdl.ports.rows import QpAck, QpRx, ReadSink
 from hdl.ports.shared import ex
 
 from .ack_coalescer import AckCoalescer
-from .failed_qps import FailedQp, FailedQps
-from .types import Counted, Events, Part, Pending, Syndrome
+from .commit_outcome import CommitOutcome
+from .failed_qps import FailedQps
+from .types import Counted, Part, Pending
 
 __all__ = ["FAILED", "LINES", "PENDING", "Commit"]
 
@@ -36,19 +37,6 @@ COUNTING = 2
 LINES = LINE_USES + 1 - COUNTING - len(Part)
 #: Flags of a packet that is acknowledged and nothing else.
 ACK_ONLY = ReplyFlags.const({"ack": 1}).as_value()
-
-
-class _Fate(data.Struct):
-    """What becomes of a record; none of ``undo`` and ``fails``: it is committed."""
-
-    undo: 1  # its QP has failed before
-    fails: 1  # its own check is not good
-    status: 8  # of its check
-    key: 1  # which is that of the key to invalidate
-    drops: 1  # with ``fails``: a bad request without an answer: it is dropped, its QP goes on
-    failed: FailedQp  # with ``undo``: its QP
-    covered: 1  # its ACK is left out, as a later answer covers it
-    ack_pending: 1  # an ACK of its QP was left out
 
 
 class Commit(wiring.Component):
@@ -81,7 +69,8 @@ class Commit(wiring.Component):
     Members: ``pending`` one per job in their order, and those without one; ``checked``; ``effects``
     one per job. ``committed``, ``rx_write``: committed rows, which all others see. ``ahead_write``,
     ``context``, ``ack_write``: rows that Receive works with; used only while it rests.
-    ``line_taken``, ``line_done``: a job with ``line`` has been made, has been answered. ``rest``:
+    ``line_taken``, ``line_done``: a job with ``line`` has been made, has been answered.
+    ``sink_back``: a sink that nobody reads any more. ``rest``:
     Receive takes nothing new. ``stalled``: there are rows to roll back. ``idle``: nothing pending,
     nothing to roll back. ``decided``: nothing pending. ``settle``, held until ``settled``: what was
     handed over before is decided. ``keys``: the owner of the regions' keys. ``counted``: events as
@@ -115,6 +104,7 @@ class Commit(wiring.Component):
                 "keys": Out(RegionKeyPort()),
                 "line_taken": In(1),
                 "line_done": Out(1),
+                "sink_back": Out(stream.Signature(ReadSink)),
             }
         )
 
@@ -136,6 +126,8 @@ class Commit(wiring.Component):
         committed = self.committed
         m.submodules.coalescer = coalescer = AckCoalescer(depth=PENDING)
         covered = Signal()  # the record's ACK
+        full = Signal()  # the last sink has not been taken back; a register, as that is known late
+        m.d.sync += full.eq(self.sink_back.valid & ~self.sink_back.ready)
 
         with m.FSM(name="commit"):
             # LOOK: reads the committed row of the oldest record's QP; ends when its check is
@@ -187,8 +179,8 @@ class Commit(wiring.Component):
             # ACT: commits the record, or what has become of it; ends when the effects are taken,
             # and the row is here that it replaces.
             with m.State("ACT"), m.If(committed.valid):
-                m.d.comb += self.effects.valid.eq(~record.jobless)
-                with m.If(record.jobless | self.effects.ready):
+                m.d.comb += self.effects.valid.eq(~record.jobless & ~full)
+                with m.If(~full & (record.jobless | self.effects.ready)):
                     m.d.comb += gone.eq(1)
                     m.next = "LOOK"
             self._roll_back(m, failed)
@@ -199,7 +191,12 @@ class Commit(wiring.Component):
             self.idle.eq(self.front_idle & (queue.level == 0) & ~self.stalled),
             self.line_done.eq(gone & record.line),
         ]
-        fate = Signal(_Fate)
+        with m.If(gone & record.reads):  # whatever becomes of it: its job is done
+            m.d.sync += [self.sink_back.valid.eq(1), self.sink_back.payload.eq(record.sink)]
+        with m.Elif(self.sink_back.ready):
+            m.d.sync += self.sink_back.valid.eq(0)
+        m.submodules.outcome = outcome = CommitOutcome()
+        fate = outcome.fate
         m.d.comb += [
             fate.undo.eq(undo),
             fate.fails.eq(~undo & bad & ~record.jobless),
@@ -213,7 +210,7 @@ class Commit(wiring.Component):
         self._settle(m, gone)
         self._limit_lines(m, platform)
         self._restore(m, failed.row)
-        self._commit(m, record, fate, gone)
+        self._commit(m, outcome, record, gone)
         self._coalesce(m, coalescer, record, fate, gone)
         self._remember(m, failed, record, fate, gone)
         return m
@@ -321,103 +318,19 @@ class Commit(wiring.Component):
             self.repoke.payload.flags.eq(ReceiveFlags.FLUSH | ReceiveFlags.FINISH),
         ]
 
-    def _commit(self, m, record, fate, gone):
-        """Row, effects and events of the record, as it says or as its fate wants them."""
-        row, events = Signal(QpRx, name="row"), Signal(Events, name="events")
-        # The QP holds a WQE as committed, and the record would have been the end of it.
-        ended, holds = Signal(), Signal()
-        committed = self.committed.rows.rx
-        m.d.sync += holds.eq(committed.message == RxMessage.SEND)  # a RAM's output is late
+    def _commit(self, m, outcome, record, gone):
+        """What has become of the record is written, and leaves."""
         m.d.comb += [
-            ended.eq(fate.undo & holds & (record.part == Part.RESPONDER) & record.effects.complete),
-            self.effects.payload.eq(record.effects),
-            row.eq(record.row),
-            events.eq(record.events),
-        ]
-        with m.If(fate.covered):
-            m.d.comb += [self.effects.payload.reply.eq(0), self.effects.payload.flags.eq(0)]
-        with m.If(fate.undo | fate.fails):
-            self._discard(m, record, fate, events, ended)
-        with m.If((record.part == Part.RESPONDER) & (fate.fails | ended)):
-            m.d.comb += [row.eq(committed), row.message.eq(RxMessage.NONE)]
-        with m.If((record.part == Part.RESPONDER) & fate.drops):
-            self._drop(m, record, row, events)
-        with m.Elif((record.part == Part.RESPONDER) & fate.fails):
-            self._refuse(m, record, fate, row, events)
-        m.d.comb += [
+            outcome.record.eq(record),
+            outcome.committed.eq(self.committed.rows.rx),
+            self.effects.payload.eq(outcome.effects),
             self.rx_write.index.eq(record.qp),
-            self.rx_write.row.eq(row),
-            self.rx_write.enable.eq(gone & Mux(fate.undo, ended, record.commit)),
-            self.counted.valid.eq(gone & (events.as_value() != 0)),
+            self.rx_write.row.eq(outcome.row),
+            self.rx_write.enable.eq(gone & outcome.writes),
+            self.counted.valid.eq(gone & (outcome.events.as_value() != 0)),
             self.counted.payload.qp.eq(record.qp),
-            self.counted.payload.events.eq(events),
+            self.counted.payload.events.eq(outcome.events),
         ]
-
-    def _discard(self, m, record, fate, events, ended):
-        """Nothing of the record becomes true; a WQE that it would have ended ends in error, and so
-        does one that it took: no source takes it back."""
-        effects, done = self.effects.payload, self.effects.payload.completion
-        status = Signal(8, name="end_status")
-        pending = Mux(fate.failed.unreported, fate.failed.status, WcStatus.WR_FLUSH_ERR)
-        sends = (record.part == Part.COMPLETER) & record.effects.complete
-        m.d.comb += [
-            status.eq(Mux(fate.fails, fate.status, pending)),
-            effects.discard.eq(1),
-            effects.reply.eq(0),
-            effects.flags.eq(0),
-            done.emit.eq(1),
-            done.status.eq(status),
-            done.byte_len.eq(0),
-            done.flags.eq(0),
-            done.solicited.eq(1),
-            events.eq(0),
-            events.req_cqe_error.eq(sends),
-            events.req_cqe_flush_error.eq(sends & (status == WcStatus.WR_FLUSH_ERR)),
-            events.qp_state.eq(fate.undo & record.packet & ~record.silent),
-            events.out_of_sequence.eq(fate.undo & record.packet & record.silent),
-        ]
-        with m.If(record.part == Part.RESPONDER):
-            flushed = ~(fate.fails & record.send)
-            m.d.comb += [
-                effects.complete.eq(record.taken | ended | (fate.fails & record.send)),
-                done.status.eq(Mux(flushed, WcStatus.WR_FLUSH_ERR, fate.status)),
-                events.resp_cqe_error.eq(effects.complete),
-                events.resp_cqe_flush_error.eq(effects.complete & flushed),
-            ]
-        with m.Elif(fate.fails & fate.ack_pending):
-            # The request that was to be acknowledged for others, too, will be rolled back.
-            m.d.comb += [
-                effects.reply.eq(1),
-                effects.flags.ack.eq(1),
-                effects.qp.eq(record.qp),
-            ]
-
-    def _refuse(self, m, record, fate, row, events):
-        """A request whose check is not good: a NAK, and the QP stops where it was committed."""
-        effects, buffer = self.effects.payload, record.send & ~fate.key  # its check was not good
-        m.d.comb += [
-            effects.reply.eq(~record.silent),
-            effects.flags.nak.eq(~record.silent),
-            row.error.eq(1),
-            row.syndrome.eq(Mux(buffer, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
-            events.resp_remote_access_errors.eq(~buffer),
-            events.resp_remote_operational_errors.eq(buffer),
-            events.resp_local_length_error.eq(buffer & (fate.status == WcStatus.LOC_LEN_ERR)),
-        ]
-
-    def _drop(self, m, record, row, events):
-        """A request that its key does not allow, and that nobody answers: its message goes no
-        further. What its QP holds stays with it, and so does what it has taken."""
-        committed = self.committed.rows.rx
-        m.d.comb += [
-            self.effects.payload.complete.eq(0),
-            row.held.eq(record.taken | committed.held | (committed.message == RxMessage.SEND)),
-            events.resp_cqe_error.eq(0),
-            events.resp_cqe_flush_error.eq(0),
-            events.resp_remote_access_errors.eq(1),
-        ]
-        with m.If(record.taken):
-            m.d.comb += row.head.eq(record.row.head)
 
     def _coalesce(self, m, coalescer, record, fate, gone):
         """Tells the coalescer of the records that come and go, and of what they are answered."""

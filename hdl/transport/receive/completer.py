@@ -12,12 +12,9 @@ from hdl.config import NicConfig
 from hdl.ports.activations import FINISH_AND_FLUSH
 from hdl.ports.jobs import (
     Activation,
-    FetchStatus,
     Oldest,
-    RecvFetched,
     ScatterJob,
     ScatterKind,
-    SinkRequest,
 )
 from hdl.ports.numbers import QpNumber, send_queue
 from hdl.ports.operations import unanswered
@@ -38,7 +35,6 @@ from .completer_outcome import (
     is_data,
 )
 from .completer_row import Due, at_hand, finish
-from .completer_sink import SinkAsk
 from .types import CompleterWork, Events, Part, Pending
 
 __all__ = ["Completer"]
@@ -59,17 +55,16 @@ class Completer(wiring.Component):
     READ responses overlap: the WQE of the one that the intake holds (``coming``) is looked up while
     another QP's is at work (``OldestAhead``), and that of the same QP is shown by the pop of a READ
     that ends; behind a response that leaves its READ unfinished the same WQE is used again
-    (``follows``). Its sink is asked for as soon as the job before has been handed over
-    (``SinkAsk``).
+    (``follows``). Its entry says where its SGEs are.
 
     Members: ``busy`` from the cycle after ``i`` was taken, with ``qp`` whose row is being changed,
     until all has been handed over: row, ``pop``, ``wake``, ``repoke``; ``ending`` in the last such
     cycle, or before, when only the ``pop`` is left. ``follows``: the row of ``qp`` is as the next
-    response of the same READ needs it. ``fetching``: a sink is asked for. ``hold``: see Receive.
+    response of the same READ needs it. ``hold``: see Receive.
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
-    Latency: an ACK of one WQE 7 cycles, each further WQE 5; a READ response 10 with its look, and
-    the wait for its sink. Throughput: a READ response in 6 cycles while sinks and looks come in
-    time; else one packet after the other.
+    Latency: an ACK of one WQE 7 cycles, each further WQE 5; a READ response 10 with its look.
+    Throughput: a READ response in 6 cycles while looks come in time; else one packet after the
+    other.
     Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH
     pokes asked for here flush the rest one by one. ``restart`` and ``timer`` must always be taken:
     receive never waits for the send side. A READ that invalidates a key ends when all is
@@ -84,8 +79,6 @@ class Completer(wiring.Component):
                 "coming": In(Coming()),
                 "job": Out(stream.Signature(ScatterJob)),
                 "pending": Out(stream.Signature(Pending)),
-                "sink_req": Out(stream.Signature(SinkRequest)),
-                "sink_rsp": In(stream.Signature(RecvFetched)),
                 "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
                 "pop": Out(stream.Signature(Pop)),
@@ -98,7 +91,6 @@ class Completer(wiring.Component):
                 "busy": Out(1),
                 "ending": Out(1),
                 "follows": Out(1),
-                "fetching": Out(1),
                 "hold": In(1),
                 "decided": In(1),
             }
@@ -109,7 +101,6 @@ class Completer(wiring.Component):
         s = Signal(CompleterState, reset_less=True)
         due = Signal(Due)
         m.submodules.ahead = ahead = OldestAhead()
-        m.submodules.sink = sink = SinkAsk(config=self._config)
         follows = Signal()
         events, counted = Signal(Events), Signal(Events)  # now; since the last ``pending``
         packet, jobless = Signal(), Signal()
@@ -126,12 +117,11 @@ class Completer(wiring.Component):
             self._take(m, s, due, ahead, follows, response_now, packet)
             # COMPARE: compares the packet with the oldest WQE; ends by itself.
             with m.State("COMPARE"):
-                m.d.comb += sink.wanted.eq(s.oldest.valid & s.oldest.entry.data & is_data(s))
                 m.d.sync += s.facts.eq(entry_now)
                 m.next = "DECIDE"
-            self._act(m, s, due, decision, events, sink)
-            self._place(m, s, events, sink, follows)
-            self._hand_over(m, s, due, sink, counted, jobless, left)
+            self._act(m, s, due, decision, events)
+            self._place(m, s, events, follows)
+            self._hand_over(m, s, due, counted, jobless, left)
         with m.If(self.hold):
             m.d.sync += follows.eq(0)  # the list may be dropped next
 
@@ -170,7 +160,6 @@ class Completer(wiring.Component):
         m.d.comb += [
             self.busy.eq(due.work | due.pop),
             self.follows.eq(follows),
-            self.fetching.eq(sink.busy),
             events.req_cqe_error.eq(finishes & (s.status != WcStatus.SUCCESS)),
             events.req_cqe_flush_error.eq(finishes & (s.status == WcStatus.WR_FLUSH_ERR)),
             self.pending.payload.packet.eq(packet),
@@ -182,7 +171,7 @@ class Completer(wiring.Component):
         m.d.sync += counted.eq(counted.as_value() | events.as_value())
         with m.If(self.pending.valid & self.pending.ready):
             m.d.sync += [counted.eq(0), packet.eq(0)]
-        going_on = self._look_ahead(m, s, due, ahead, sink, follows)
+        going_on = self._look_ahead(m, s, due, ahead, follows)
         # A READ ends whose QP's next response waits: the pop shows the WQE of that one.
         joins = s.placed & ~s.more & going_on & ahead.free
         m.d.comb += [
@@ -211,7 +200,6 @@ class Completer(wiring.Component):
             ]
             m.d.sync += [
                 s.work.eq(taken),
-                s.over.eq(~(self.i.valid & self.i.ready)),
                 s.ack.eq(taken.ack),
                 s.said.eq(response_now),
                 s.job_pending.eq(~taken.finish),
@@ -240,13 +228,13 @@ class Completer(wiring.Component):
                 m.d.sync += due.look.eq(0)
                 m.next = "COMPARE"
 
-    def _act(self, m, s, due, decision, events, sink):
+    def _act(self, m, s, due, decision, events):
         """The decision about the oldest WQE becomes true."""
         at, complete, verdict = at_hand(s, due), s.oldest.entry.complete, decision.verdict
         ends = decision.finish | (decision.fails & complete)
         # DECIDE: does what ``completer_outcome`` and the policy say; ends by itself.
         with m.State("DECIDE"):
-            m.d.comb += [events.eq(decision.events), sink.unwanted.eq(~decision.place)]
+            m.d.comb += events.eq(decision.events)
             m.d.sync += [
                 s.offset.eq(message_offset(m, s.work.cfg.path_mtu, s.facts.packets)),
                 s.finish.eq(ends),
@@ -271,16 +259,13 @@ class Completer(wiring.Component):
             with m.Elif(decision.place):
                 m.next = "PLACE"
 
-    def _place(self, m, s, events, sink, follows):
+    def _place(self, m, s, events, follows):
         """A READ response goes to the SGEs of its WQE."""
         header, said, facts = s.work.header, s.said, s.facts
-        # PLACE: checks length and order of the response; ends by itself, or when its sink is known.
+        # PLACE: checks length and order of the response; ends by itself.
         with m.State("PLACE"):
             length = Signal(32)
             m.d.comb += length.eq(header.length)
-            # An answer that is here is taken whatever the response is: that is known late.
-            m.d.comb += sink.take.eq(1)
-            m.d.sync += s.fetched.eq(sink.fetched)
             ends = is_sum(s.offset, length, s.oldest.entry.length)
             owes_last = said.last & facts.at_last & ends
             owes_more = ~said.last & ~facts.at_last & said.full
@@ -288,52 +273,28 @@ class Completer(wiring.Component):
             begun, again = s.ack.read_begun, self._recovery.asked_again(s.ack)
             in_order = (said.first != begun) | (begun & again)
             with m.If(~in_order | facts.other_kind | ~(owes_last | owes_more)):
-                m.d.comb += [events.bad_response.eq(1), sink.unwanted.eq(1)]
+                m.d.comb += events.bad_response.eq(1)
                 m.d.sync += [s.finish.eq(1), s.status.eq(WcStatus.BAD_RESP_ERR)]
-                m.next = "JOB"
             with m.Else():
                 m.d.sync += [
+                    s.kind.eq(Mux(header.length == 0, ScatterKind.NONE, ScatterKind.LINE)),
                     s.placed.eq(1),
                     s.finish.eq(said.last),
                     s.status.eq(WcStatus.SUCCESS),
                     follows.eq(~said.last),
                 ]
-                m.next = "SINK"
-                with m.If(header.length == 0):
-                    m.d.comb += sink.unwanted.eq(1)
-                    m.next = "JOB"
-                with m.Else():
-                    self._use_sink(m, s, sink, follows)
-        # SINK: waits for the place of the payload; ends when it is known.
-        with m.State("SINK"):
-            m.d.comb += [sink.take.eq(1), sink.wanted.eq(1)]
-            m.d.sync += s.fetched.eq(sink.fetched)
-            self._use_sink(m, s, sink, follows)
-
-    def _use_sink(self, m, s, sink, follows):
-        """The payload goes to the sink, if it is known. That is known late, so what the sink says
-        is kept in any case: until it is there, the next cycle keeps it anew."""
-        # The ring has changed under a WQE that was good when it was sent.
-        refused = sink.fetched.status != FetchStatus.OK
-        m.d.sync += [
-            s.kind.eq(Mux(refused, ScatterKind.DISCARD, ScatterKind.LINE)),
-            s.finish.eq(s.said.last | refused),
-            s.status.eq(Mux(refused, WcStatus.LOC_QP_OP_ERR, WcStatus.SUCCESS)),
-            follows.eq(~s.said.last & ~refused),
-        ]
-        with m.If(sink.here):
             m.next = "JOB"
 
     @staticmethod
     def _discard(s):
         return Mux(s.work.header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
 
-    def _hand_over(self, m, s, due, sink, counted, jobless, left):
+    def _hand_over(self, m, s, due, counted, jobless, left):
         """Job, row, completion and what follows from them go to their takers."""
         # END: the packet's job, if it had none, drops its payload; and there may be
         # something to count; ends by itself.
         with m.State("END"):
-            m.d.sync += [s.job_pending.eq(0), s.over.eq(1)]
+            m.d.sync += s.job_pending.eq(0)
             with m.If(s.job_pending):
                 m.d.sync += s.kind.eq(self._discard(s))
                 m.next = "JOB"
@@ -343,7 +304,6 @@ class Completer(wiring.Component):
         # JOB: offers the job; ends when it is taken. The row is then as it makes it.
         with m.State("JOB"):
             m.d.comb += self.job.valid.eq(~(s.finish & due.pop))
-            m.d.sync += s.over.eq(1)
             with m.If(self.job.valid & self.job.ready):
                 m.d.sync += [due.pending.eq(1), jobless.eq(0)]
                 with m.If(s.finish):
@@ -369,7 +329,6 @@ class Completer(wiring.Component):
                         s.finish.eq(0),
                         s.placed.eq(0),
                         s.more.eq(0),
-                        s.over.eq(0),
                         s.kind.eq(ScatterKind.NONE),
                         due.look.eq(1),
                     ]
@@ -381,9 +340,8 @@ class Completer(wiring.Component):
                     m.d.comb += self.ending.eq(1)
                     m.d.sync += due.work.eq(0)
                     m.next = "IDLE"
-            m.d.comb += sink.next.eq(~s.more & ~s.job_pending)
 
-    def _look_ahead(self, m, s, due, ahead, sink, follows):
+    def _look_ahead(self, m, s, due, ahead, follows):
         """Connects what looks ahead; its look and this one's are never made at the same time.
 
         Returns whether a response of the same QP waits, a cycle late."""
@@ -405,26 +363,10 @@ class Completer(wiring.Component):
             # The intake holds one packet, whether it comes or is offered.
             self.head_req.payload.qp.eq(self.coming.qp),
             self.head_req.payload.stopped.eq(~ahead.head_req.valid & self.i.payload.in_error),
-            # The sink of the packet in hand, or of the next one.
-            sink.over.eq(s.over),
-            sink.own.qp.eq(s.work.qp),
-            sink.own.function.eq(s.work.cfg.function),
-            sink.own.position.eq(s.oldest.entry.position),
-            sink.other.qp.eq(self.coming.qp),
-            sink.other.function.eq(self.coming.function),
-            sink.other.position.eq(ahead.oldest.entry.position),
-            sink.other_known.eq(ahead.here & ahead.oldest.valid & ahead.oldest.entry.data),
-            sink.own_next.eq(follows & going_on),
-            sink.come.eq(self.coming.valid),
-            sink.gone.eq(self.coming.gone & ~(self.i.valid & self.i.ready)),
         ]
-        with m.If(idle):
-            m.d.comb += sink.next.eq(1)
         with m.If(ahead.head_req.valid):
             m.d.comb += self.head_req.valid.eq(1)
         connect(m, wiring.flipped(self.coming), ahead.coming)
-        connect(m, sink.req, wiring.flipped(self.sink_req))
-        connect(m, wiring.flipped(self.sink_rsp), sink.rsp)
         return going_on
 
     def _outputs(self, m, s):
@@ -444,7 +386,8 @@ class Completer(wiring.Component):
             pending.qp.eq(s.work.qp),
             pending.part.eq(Part.COMPLETER),
             pending.silent.eq(unanswered(self._config, s.work.cfg.type)),
-            pending.line.eq(s.kind == ScatterKind.LINE),
+            pending.reads.eq(s.finish & s.oldest.entry.data),
+            pending.sink.eq(s.oldest.entry.sink),
         ]
         drive_job(m, s, self.job.payload)
         drive_effects(m, s, pending.effects, send_queue(self._config, s.work.qp))

@@ -17,13 +17,13 @@ class Coming(wiring.Signature):
     """The READ response that the intake holds for the completer, seen from the intake.
 
     ``valid`` from the cycle in which the rows of ``qp`` arrive until it is handed over or dropped,
-    with ``gone`` in the last such cycle. ``function``: the QP's, a cycle later than ``valid``.
-    ``loads``: ``qp`` is ``next`` from the next cycle on, whatever is held then.
+    with ``gone`` in the last such cycle. ``loads``: ``qp`` is ``next`` from the next cycle on,
+    whatever is held then.
     """
 
     def __init__(self):
         flags = {name: Out(1) for name in ("valid", "gone", "loads")}
-        super().__init__(flags | {"qp": Out(QpNumber), "next": Out(QpNumber), "function": Out(8)})
+        super().__init__(flags | {"qp": Out(QpNumber), "next": Out(QpNumber)})
 
 
 class OldestAhead(wiring.Component):

@@ -9,7 +9,7 @@ from amaranth.lib import data
 from hdl.abi.enums import WcStatus
 from hdl.config import ACTIVATION_FLAGS, NicConfig
 from hdl.ports.activations import ReceiveFlags
-from hdl.ports.jobs import Effects, Oldest, RecvFetched, ScatterJob, ScatterKind
+from hdl.ports.jobs import Effects, LineStore, Oldest, ScatterJob, ScatterKind
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpAck
 from hdl.ports.shared import ex
@@ -50,10 +50,8 @@ class CompleterState(data.Struct):
     status: 8  # with this status
     more: 1  # the next WQE is looked at after this one
     sent: 3  # WQEs that the poke has finished
-    over: 1  # the oldest WQE needs no sink any more, nor does the packet
     placed: 1  # a READ response's payload is where it belongs
     kind: ScatterKind  # of the job
-    fetched: RecvFetched  # the sink
     poke: ACTIVATION_FLAGS  # ReceiveFlags to ask for
     pop: Pop
     timer: TimerSet  # what becomes of the QP's timer
@@ -214,12 +212,14 @@ def _lose(m, decision, cause):
 
 def drive_job(m: Module, s: CompleterState, job: ScatterJob) -> None:
     """Where the payload goes."""
+    entry = s.oldest.entry
     m.d.comb += [
         job.kind.eq(s.kind),
         job.function.eq(s.work.cfg.function),
         job.pd.eq(s.work.cfg.pd),
-        job.line.eq(s.fetched.line),
-        job.num_sge.eq(s.fetched.wqe.num_sge),
+        job.store.eq(Mux(entry.sink.long, LineStore.LONG_SINK, LineStore.SINK)),
+        job.line.eq(entry.sink.number),
+        job.num_sge.eq(entry.num_sge),
         job.offset.eq(s.offset),
         job.length.eq(Mux(s.kind == ScatterKind.NONE, 0, s.work.header.length)),
     ]

@@ -40,7 +40,7 @@ class Intake(wiring.Component):
     ``dropper`` Out: the work; ``ready`` ends it for the first and the last. ``part``: whose turn it
     is at the shared ports. ``rx_written``, ``ack_written``: rows that responder and completer
     write, which replace those read before. ``completer_busy``, ``completer_ending`` (in its last
-    cycle), ``completer_qp``: what it is at; ``completer_follows``, ``completer_fetching``: see
+    cycle), ``completer_qp``: what it is at; ``completer_follows``: see
     ``Completer``. ``coming``: a READ response that is held for it. ``rest``: nothing new is taken.
     ``hold``: nothing is taken before the completer has ended. ``idle``: nothing is held;
     ``settled``: no packet is on its way behind. ``upcoming`` tells of each packet that will ask for
@@ -71,7 +71,6 @@ class Intake(wiring.Component):
                 "completer_ending": In(1),
                 "completer_qp": In(QpNumber),
                 "completer_follows": In(1),
-                "completer_fetching": In(1),
                 "coming": Out(Coming()),
                 "rest": In(1),
                 "settled": In(1),
@@ -246,10 +245,9 @@ class Intake(wiring.Component):
 
     def _completer_free(self, work, data):
         """The completer can take work, or will in the next cycle: another QP's, or the next
-        response of the READ that it is at. Only a response may find a sink being asked for."""
+        response of the READ that it is at."""
         ends = (self.completer_qp != work.qp) | (data & self.completer_follows)
-        free = ~self.completer_busy | (self.completer_ending & ends)
-        return free & (data | ~self.completer_fetching)
+        return ~self.completer_busy | (self.completer_ending & ends)
 
     def _pair(self):
         """The pair index that the packet which arrives asks for."""
@@ -333,5 +331,4 @@ class Intake(wiring.Component):
             self.coming.valid.eq(held),
             self.coming.gone.eq(given | (self.completer.valid & self.completer.ready)),
             self.coming.qp.eq(work.qp),
-            self.coming.function.eq(work.cfg.function),
         ]

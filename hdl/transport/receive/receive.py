@@ -15,6 +15,7 @@ from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
     Activation,
     Effects,
+    LineStore,
     LineUse,
     Oldest,
     RecvFetched,
@@ -22,12 +23,11 @@ from hdl.ports.jobs import (
     ScatterChecked,
     ScatterJob,
     ScatterKind,
-    SinkRequest,
     Upcoming,
 )
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
-from hdl.ports.rows import QpAck, QpRx, ReadResource
+from hdl.ports.rows import QpAck, QpRx, ReadResource, ReadSink
 
 from ..outstanding.types import Look, Pop
 from ..recovery.go_back_n import GO_BACK_N
@@ -61,20 +61,19 @@ class Receive(wiring.Component):
     the same order (the payload itself goes from ingress to scatter). ``poke`` In: flags of
     ``ReceiveFlags`` per QP; ``repoke`` Out asks for another one. ``scatter_checked`` In and
     ``effects`` Out: one for each job. Jobs of pokes, and of further WQEs that one ACK finishes,
-    have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs; ``sink_req``/``sink_rsp``:
-    sinks of READs, which are not asked for while a receive WQE is, nor the other way round;
-    ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still read.
-    ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
-    has finished, with or after ``ack_write`` (``QpAck.wake_generation``). ``restart`` Out: a QP
-    goes back; ``timer`` Out, ``running``: its timer. ``context``: a QP's rows, with the
+    have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs; ``sink_back``: see
+    ``Commit``; ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still
+    read. ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose
+    operation has finished, with or after ``ack_write`` (``QpAck.wake_generation``). ``restart``
+    Out: a QP goes back; ``timer`` Out, ``running``: its timer. ``context``: a QP's rows, with the
     responder's speculative one, which ``ahead_write`` writes; ``committed``, ``rx_write``: the
-    committed ones, which all others see; ``ack_write``: the
-    completer's; ``resource_read``, ``resource_write``: the pool of READs and atomics; ``atomic``
-    Out: what an atomic does, one for each job of that kind. ``turned``: see ``Quiesce``; ``hold``:
-    it is waited for, so nothing is taken before the completer has ended. ``idle``: nothing taken is
-    unfinished here. ``rolling_back``: rows of a QP whose check was not good are still to be
-    restored. ``keys``, ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``;
-    ``counted`` Out: the same as it happens, by QP.
+    committed ones, which all others see; ``ack_write``: the completer's; ``resource_read``,
+    ``resource_write``: the pool of READs and atomics; ``atomic`` Out: what an atomic does, one for
+    each job of that kind. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing is
+    taken before the completer has ended. ``idle``: nothing taken is unfinished here.
+    ``rolling_back``: rows of a QP whose check was not good are still to be restored. ``keys``,
+    ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``; ``counted`` Out: the
+    same as it happens, by QP.
 
     Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
     in 3 cycles for a WRITE, 6 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
@@ -101,8 +100,7 @@ class Receive(wiring.Component):
                 "atomic": Out(stream.Signature(AtomicRequest, always_ready=True)),
                 "fetch_req": Out(stream.Signature(RecvRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
-                "sink_req": Out(stream.Signature(SinkRequest)),
-                "sink_rsp": In(stream.Signature(RecvFetched)),
+                "sink_back": Out(stream.Signature(ReadSink)),
                 "upcoming": Out(Upcoming()),
                 "line_use": Out(LineUse()),
                 "head_req": Out(stream.Signature(Look)),
@@ -147,9 +145,9 @@ class Receive(wiring.Component):
         for part, names in (
             (intake, ("header", "poke", "upcoming", "running")),
             (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp", "atomic")),
-            (completer, ("sink_req", "sink_rsp", "head_req", "head_rsp", "pop")),
+            (completer, ("head_req", "head_rsp", "pop")),
             (completer, ("wake", "restart", "timer")),
-            (commit, ("effects", "committed", "rx_write", "counted", "keys")),
+            (commit, ("sink_back", "effects", "committed", "rx_write", "counted", "keys")),
         ):
             for name in names:
                 wiring.connect(m, getattr(part, name), wiring.flipped(getattr(self, name)))
@@ -164,10 +162,9 @@ class Receive(wiring.Component):
             intake.completer_ending.eq(completer.ending),
             intake.completer_qp.eq(completer.qp),
             intake.completer_follows.eq(completer.follows),
-            intake.completer_fetching.eq(completer.fetching),
             completer.hold.eq(self.hold),
             commit.front_idle.eq(intake.idle & ~completer.busy),
-            self.turned.eq(intake.idle & ~completer.busy & ~completer.fetching & ~jobs.o.valid),
+            self.turned.eq(intake.idle & ~completer.busy & ~jobs.o.valid),
             self.idle.eq(commit.idle),
             self.rolling_back.eq(commit.stalled),
             responder.decided.eq(commit.decided),
@@ -175,7 +172,12 @@ class Receive(wiring.Component):
             commit.settle.eq(self.settle),
             self.settled.eq(commit.settled),
             self.merged_acks.eq(intake.merged_acks),
-            self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),
+            self.line_use.taken.eq(
+                job.valid
+                & job.ready
+                & (job.payload.kind == ScatterKind.LINE)
+                & (job.payload.store == LineStore.WQE)
+            ),
             self.line_use.line.eq(job.payload.line),
             self.line_use.done.eq(commit.line_done),
             commit.line_taken.eq(self.line_use.taken),

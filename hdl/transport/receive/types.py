@@ -9,7 +9,7 @@ from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Effects
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import PacketOperation
-from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent
+from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, ReadSink
 from hdl.wire.opcodes import Kind
 
 __all__ = [
@@ -100,6 +100,8 @@ class Pending(data.Struct):
     packet: 1  # the first of a packet (further ones and pokes: 0)
     jobless: 1
     line: 1  # the job reads a line of RecvFetch
+    reads: 1  # completer: a READ ends, whose ``sink`` nobody reads behind this job
+    sink: ReadSink
     silent: 1  # its QP's requests are never answered, so a bad one is dropped
     send: 1  # responder: of a SEND, whose WQE ends with a check that is not good
     taken: 1  # responder: it takes a receive WQE, which does not go back

@@ -8,7 +8,7 @@ from hdl.abi.enums import WcStatus
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
-from hdl.ports.jobs import Destination, FetchStatus, SendFetched, SendWqe
+from hdl.ports.jobs import SHORT_SINK_SGES, Destination, FetchStatus, SendFetched, SendWqe
 from hdl.ports.numbers import QpNumber, ordinal_of
 from hdl.ports.operations import is_datagram, request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
@@ -109,15 +109,16 @@ class RequestAdmission(wiring.Component):
     next cycle on; ``known``: they are here. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the
     tables show them; ``row``, ``newer``, ``begun``: see ``RequestRow``; ``oldest``:
     ``ack.position``, a cycle later. ``destination``, ``gids``: of a datagram, and what is known of
-    the source addresses. ``room``: the outstanding table has an entry free; ``free``: see
-    ``RequestEntry``. ``urgent``: something comes before a WQE that waits. ``load``: the working
-    copy is loaded. Then one of these, for a cycle: ``go``, the WQE is cut into packets from its
-    row's place on; or ``end``, with the ``way`` it ends. ``enter``, with either of them: it gets an
-    outstanding entry. ``fails``: no packet of it may be sent. ``status`` is valid from the next
-    cycle on: the WC status of its entry. ``execute`` is held until ``executed``, with the WC
-    ``result``: the WQE is one that ``RequestKeys`` executes, at once, so that it has its entry only
-    when that is over. ``stopped``, ``reset``: the QP is in error, or in RESET, by the rows that
-    were read last; valid a cycle after they are here. ``started``: a QP's long message begins
+    the source addresses. ``room``: the outstanding table has a place free, ``short_sink``,
+    ``long_sink``: there is one; ``free``: see ``RequestEntry``. ``urgent``: something comes before
+    a WQE that waits. ``load``: the working copy is loaded. Then one of these, for a cycle: ``go``,
+    the WQE is cut into packets from its row's place on; or ``end``, with the ``way`` it ends.
+    ``enter``, with either of them: it gets an outstanding entry, as a READ with a sink, which is
+    ``long`` or not. ``fails``: no packet of it may be sent. ``status`` is valid from the next cycle
+    on: the WC status of its entry. ``execute`` is held until ``executed``, with the WC ``result``:
+    the WQE is one that ``RequestKeys`` executes, at once, so that it has its entry only when that
+    is over. ``stopped``, ``reset``: the QP is in error, or in RESET, by the rows that were read
+    last; valid a cycle after they are here. ``started``: a QP's long message begins
     (``prefetch_window``); no other ``start`` comes while it is valid.
 
     Latency: 2 cycles from ``start`` to the decision, 3 for a WQE that has its entry; at most
@@ -146,6 +147,8 @@ class RequestAdmission(wiring.Component):
                 "begun": In(1),
                 "oldest": In(16),
                 "room": In(1),
+                "short_sink": In(1),
+                "long_sink": In(1),
                 "free": In(1),
                 "urgent": In(1),
                 "load": Out(1),
@@ -153,6 +156,7 @@ class RequestAdmission(wiring.Component):
                 "end": Out(1),
                 "way": Out(Redirect),
                 "enter": Out(1),
+                "long": Out(1),
                 "fails": Out(1),
                 "status": Out(8),
                 "execute": Out(1),
@@ -182,6 +186,7 @@ class RequestAdmission(wiring.Component):
         def end(way: Redirect) -> None:
             m.d.comb += [ended.eq(1), self.end.eq(1), self.way.eq(way)]
 
+        lacks = self._lacks_sink(m, self._is_stopped())
         local = self.wqe.wqe.operation.kind == Kind.LOCAL
         local &= self._config.fast_registration  # there are no others
         m.d.comb += self.load.eq(at_rows)
@@ -196,7 +201,8 @@ class RequestAdmission(wiring.Component):
                 m.d.comb += at_rows.eq(1)
                 m.next = "DECIDE"
             # DECIDE: the decision is told. Ends with it: at once, unless the WQE has its entry,
-            # or must wait for one in the outstanding table.
+            # or must wait for one in the outstanding table. Nobody waits here for a sink, as
+            # others need none.
             with m.State("DECIDE"):
                 m.d.sync += self.status.eq(cause)
                 with m.If(stale):
@@ -212,7 +218,7 @@ class RequestAdmission(wiring.Component):
                     m.next = "BEGUN"
                 with m.Elif(drains & ~self.stopped):
                     end(Redirect.BLOCK)
-                with m.Elif(~self.room & (self.urgent | impatient)):
+                with m.Elif(lacks | (~self.room & (self.urgent | impatient))):
                     end(Redirect.YIELD)
                 with m.Elif(self.fails):
                     with m.If(self.room & self.free):
@@ -255,14 +261,30 @@ class RequestAdmission(wiring.Component):
                     m.d.comb += self.go.eq(1)
         return m
 
+    def _is_stopped(self) -> Value:
+        """Whether the QP is in error, as the tables show it."""
+        erred = self.cfg.state == QpState.ERR
+        return erred | self.tx.error | self.ack.error | self.rx.error
+
+    def _lacks_sink(self, m: Module, stopped: Value) -> Value:
+        """Whether the WQE is a READ for which no sink is free, and not to be flushed."""
+        wqe, lacks = self.wqe.wqe, Signal()
+        long = Const(0)
+        if self._config.max_sge > SHORT_SINK_SGES:
+            long = wqe.num_sge > SHORT_SINK_SGES
+        # A cycle late: none is taken meanwhile.
+        free = Mux(long, self.long_sink, self.short_sink)
+        m.d.sync += [self.long.eq(long), lacks.eq(wqe.operation.data & ~free & ~stopped)]
+        return lacks
+
     def _facts(
         self, m: Module, at_rows: Signal, unpaid: Signal
     ) -> tuple[Signal, Value, Signal, Signal]:
         """What the rows say of the WQE, a cycle later, because they are late in the cycle.
 
         Returns whether the QP's state or a pause holds it (now), whether the WQE is stale (the
-        scheduler has been
-        rewound since it was fetched), whether it waits for those before it, and its WC status."""
+        scheduler has been rewound since it was fetched), whether it waits for those before it, and
+        its WC status."""
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
         # Misfit: the length of an atomic, or of a datagram, is not right.
         idle, misfit, too_long = Signal(), Signal(), Const(0, 1)
@@ -301,7 +323,7 @@ class RequestAdmission(wiring.Component):
         if self._paced:
             m.d.sync += unpaid.eq(holds.rate)
         m.d.sync += [
-            self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
+            self.stopped.eq(self._is_stopped()),
             self.reset.eq(cfg.state == QpState.RESET),
             idle.eq(holds.state | holds.pause),
             most_reads.eq(cfg.max_rd_atomic),

@@ -36,7 +36,7 @@ class Handed(data.Struct):
     ``begins``: the first of its WQE, which must have its outstanding entry before it goes out.
     ``release``: ``line`` is not needed after it. ``finish``: entry ``number`` is complete then.
     ``told``: nothing answers it, so egress tells when it has been sent; if it ``ends`` its WQE,
-    that is complete then. The entry of one that ``begins`` it is that which has been ``begun``."""
+    that is complete then."""
 
     job: 1
     begins: 1
@@ -81,7 +81,7 @@ class RequestChecks(wiring.Component):
     Members: ``i`` one for each job, and lines without one; ``large``: the packet that would be next
     may be large (``RequestPackets`` says), ``room``: it may be handed over (a place is kept for one
     without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with packets
-    has been appended, with its ``number``; ``sent``, ``spoiled``: see ``Egress``; ``checked`` the
+    has been appended; ``sent``, ``spoiled``: see ``Egress``; ``checked`` the
     gather's answers; ``release``, ``finish``: what a packet leaves to do, whatever its answer;
     ``refused``: its WQE ends with that status. Until that is taken, when all of it has been done,
     no further answer is. ``drain_start``, ``drain_done``: see ``Drain``; done when all handed over
@@ -99,7 +99,6 @@ class RequestChecks(wiring.Component):
                 "large": In(1),
                 "room": Out(1),
                 "begun": In(1),
-                "number": In(16),
                 "sent": In(1),
                 "spoiled": In(1),
                 "checked": In(stream.Signature(TxChecked)),
@@ -246,9 +245,6 @@ class RequestChecks(wiring.Component):
         wait, and a signal for the caller to drive: the oldest packet leaves."""
         queue = m.submodules.queue
         oldest, bits = queue.o.payload.handed, ceil_log2(self._config.outstanding)
-        # The entry of a WQE of one packet is not known yet when the packet is handed over.
-        m.submodules.numbers = numbers = memory.Memory(shape=bits, depth=PENDING, init=[])
-        store, load = numbers.write_port(), numbers.read_port(domain="comb")
         entry = unsent_layout(bits)
         m.submodules.unsent = unsent = StreamFifo(shape=entry, depth=UNSENT)
         # Much is decided by what comes out of its RAM.
@@ -259,16 +255,14 @@ class RequestChecks(wiring.Component):
         gone, some_gone = Signal(range(UNSENT + 1)), Signal()  # sent, of those that wait; not 0
         out, out_spoiled = Signal(), Signal()  # egress says so late
         m.d.sync += [out.eq(self.sent), out_spoiled.eq(self.spoiled)]
-        first, sends = oldest.begins & taken, Signal()
+        sends = Signal()
         m.d.comb += [
-            store.data.eq(self.number),
-            store.en.eq(self.begun),
             keep.data.eq(out_spoiled),
             keep.en.eq(out),
             unsent.i.valid.eq(taken & oldest.told & (oldest.job | oldest.begins)),
             unsent.i.payload.qp.eq(oldest.qp),
             unsent.i.payload.position.eq(oldest.position),
-            unsent.i.payload.number.eq(Mux(oldest.begins, load.data, oldest.number)),
+            unsent.i.payload.number.eq(oldest.number),
             unsent.i.payload.ends.eq(oldest.ends),
             unsent.i.payload.generation.eq(queue.o.payload.generation),
             unsent.i.payload.begins.eq(oldest.begins),
@@ -277,13 +271,10 @@ class RequestChecks(wiring.Component):
             leaving.eq(unsent.i.ready),
         ]
         m.d.sync += [
-            store.addr.eq(store.addr + self.begun),
             keep.addr.eq(keep.addr + out),
             some_gone.eq(out | Mux(sends, gone > 1, gone != 0)),
         ]
-        # These two are late: no sum stands behind them.
-        with m.If(first):
-            m.d.sync += load.addr.eq(load.addr + 1)
+        # That is late: no sum stands behind it.
         with m.If(sends):
             m.d.sync += look.addr.eq(look.addr + 1)
         _count(m, gone, out, sends)

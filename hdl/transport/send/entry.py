@@ -29,12 +29,11 @@ class RequestEntry(wiring.Component):
     and one that needs no packet when it has been executed, so that both are completed in order,
     behind those before them.
 
-    Members: ``start`` appends the entry of ``wqe``, which is taken from the other inputs a cycle
-    later; ``free``: it may be given; ``unsent``, with it: no packet of the WQE will be sent;
-    ``single``: it has one packet; ``psns``: PSNs but one that it takes. ``busy``: the entry is not
-    in the table yet; ``appended`` with its number, which ``numbered`` says to keep if there are
-    packets to send. ``entered``: it has been started, and nothing has been ``handed`` over
-    since; ``begun``: pulse, it is in the table and packets will follow.
+    Members: ``start`` appends the entry of ``wqe`` at the place of ``row.entry``, which is taken
+    from the other inputs a cycle later; ``free``: it may be given; ``unsent``, with it: no packet
+    of the WQE will be sent; ``single``: it has one packet; ``psns``: PSNs but one that it takes.
+    ``busy``: the entry is not in the table yet. ``entered``: it has been started, and nothing has
+    been ``handed`` over since; ``begun``: pulse, it is in the table and packets will follow.
 
     Latency: 2 cycles to ``append``. Throughput: one at a time. Errors: none. Reset: idle.
     """
@@ -54,9 +53,7 @@ class RequestEntry(wiring.Component):
                 "single": In(1),
                 "psns": In(24),
                 "append": Out(stream.Signature(Append)),
-                "appended": In(stream.Signature(16)),
                 "busy": Out(1),
-                "numbered": Out(1),
                 "handed": In(1),
                 "entered": Out(1),
                 "begun": Out(1),
@@ -71,16 +68,20 @@ class RequestEntry(wiring.Component):
         wqe, operation, entry = self.wqe, self.wqe.wqe.operation, port.i.payload.entry
         unsent = Signal()  # the WQE never gets a packet
         span = Signal(24, reset_less=True)  # its PSNs but one; -1 when it has none
-        keep, counts = Signal(), Signal()  # its number; its first packet
-        done = self.appended.valid & self.busy
+        counts = Signal()  # packets follow
+        done = Signal()  # a cycle late: the table takes it late
+        m.d.sync += done.eq(self.append.valid & self.append.ready)
         m.d.comb += [
             port.i.payload.qp.eq(self.qp),
+            port.i.payload.number.eq(self.row.entry),
             port.i.payload.unsent.eq(unsent),
             entry.position.eq(wqe.position),
             entry.head.eq(wqe.head),
             entry.wr_id.eq(wqe.wqe.wr_id),
             entry.completion.eq(operation.completion),
             entry.data.eq(operation.data & ~unsent),  # unsent: no READ on its way
+            entry.num_sge.eq(wqe.wqe.num_sge),
+            entry.sink.eq(self.row.sink),
             entry.invalidate.eq(operation.invalidate & operation.data),
             entry.key.eq(ex(wqe.wqe).invalidate_rkey),
             entry.signaled.eq(wqe.wqe.signaled | self.cfg.signal_all),
@@ -91,9 +92,7 @@ class RequestEntry(wiring.Component):
             entry.complete.eq(unsent | (self.single & ~unanswered(self._config, self.cfg.type))),
             entry.status.eq(self.status),
             entry.function.eq(self.cfg.function),
-            self.free.eq(~self.busy | self.appended.valid),
-            self.appended.ready.eq(self.busy),
-            self.numbered.eq(done & (keep | self.entered)),
+            self.free.eq(~self.busy | done),
             self.begun.eq(done & counts),
         ]
         m.d.sync += [
@@ -106,7 +105,7 @@ class RequestEntry(wiring.Component):
         with m.If(self.handed):
             m.d.sync += self.entered.eq(0)
         with m.If(self.start):
-            m.d.sync += [self.busy.eq(1), keep.eq(~self.single), counts.eq(~self.unsent)]
+            m.d.sync += [self.busy.eq(1), counts.eq(~self.unsent)]
             m.d.sync += self.entered.eq(~self.unsent)
         require(m, platform, self.free | ~self.start, "one entry at a time is made")
         taken_at_once(m, platform, port.i, "each entry goes to the table")

@@ -40,11 +40,12 @@ class RequestPackets(wiring.Component):
     ``job`` to the gather; ``handed``: pulse, it has been taken, as the ``last`` of its WQE or not.
     ``advance``, a cycle later, with the ``step`` of the row; with ``done`` that was the last one,
     otherwise with ``again``: the QP's rows must be read now, as they say whether it may go on when
-    they are ``known``: ``stopped``, ``reset`` (``RequestAdmission``). ``urgent``: something else
-    must be done before the next packet; ``back``: the QP goes back. ``contended``: the next WQE is
-    another QP's, or another QP goes back, so the turn ends after ``quantum`` packets. ``end``, for
-    a cycle, with the ``way`` in which the WQE ends otherwise. ``end`` and ``done`` come before the
-    first packet or between two, never while a job is offered.
+    they are ``known``: ``stopped``, ``reset`` (``RequestAdmission``). ``newest``: no WQE behind
+    this one has an entry (``RequestRow``). ``urgent``: something else must be done before the next
+    packet; ``back``: the QP goes back. ``contended``: the next WQE is another QP's, or another QP
+    goes back, so the turn ends after ``quantum`` packets. ``end``, for a cycle, with the ``way`` in
+    which the WQE ends otherwise. ``end`` and ``done`` come before the first packet or between two,
+    never while a job is offered.
 
     Latency: 1 cycle from ``start`` to ``job``, 3 more where a READ goes on in its middle.
     Throughput: a packet in 3 cycles. Errors: none of its own. Reset: idle.
@@ -63,6 +64,7 @@ class RequestPackets(wiring.Component):
                 "qp": In(QpNumber),
                 "generation": In(PACKET_GENERATION),
                 "known": In(1),
+                "newest": In(1),
                 "start": In(1),
                 "single": Out(1),
                 "psns": Out(24),
@@ -230,6 +232,9 @@ class RequestPackets(wiring.Component):
             job.header.length.eq(Mux(operation.data, 0, payload)),
             job.source.eq(TxSource.LINE),
             job.check_sink.eq(operation.data),
+            # One with others behind it has been checked, and kept, before.
+            job.keep.eq(self.newest),
+            job.sink.eq(row.sink),
             job.request.eq(1),
             job.qp.eq(self.qp),
             job.generation.eq(self.generation),

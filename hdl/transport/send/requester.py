@@ -12,7 +12,7 @@ from hdl.ports.jobs import PACKET_GENERATION, Destination, Rewind, SendFetched, 
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import unanswered
 from hdl.ports.regions import RegionKeyPort
-from hdl.ports.rows import QpTx
+from hdl.ports.rows import QpTx, ReadSink
 
 from ..outstanding.types import Append, Fail, Finish
 from ..recovery.go_back_n import GO_BACK_N
@@ -26,6 +26,9 @@ from .redirect import Redirect, RequestRedirect
 from .row import RequestRow
 
 __all__ = ["Requester"]
+
+#: The number of a sink.
+SINK = ReadSink.as_shape()["number"].shape
 
 
 class Requester(wiring.Component):
@@ -43,19 +46,19 @@ class Requester(wiring.Component):
     Members: ``wqe`` from the scheduler; ``context``, ``row_write``: the rows of a QP, and the
     writes of its own; ``destination``: where a WQE in a line goes, if it is a
     datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
-    ``append``, ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind``
-    and ``release`` (line) back; ``started``: a QP's long message begins (``prefetch_window``);
-    ``moves``: see ``RequestRedirect``; ``restart`` (from the completer) makes a QP go back to its
-    oldest unacknowledged packet, at the next packet of its message, and ``advance`` to a new
-    ``packet_generation`` (``RequestGenerations``), which ``gone_back`` tells a cycle later;
-    ``turned``: see ``Quiesce``; ``sent``, ``spoiled``, ``drain_start``, ``drain_done``: see
-    ``RequestChecks``, which also has ``packets``. ``spent``, if QPs are ``paced``: see
-    ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets
-    the QP's turn ends if the next WQE is another QP's.
+    ``append``, ``finish``, ``fail``, ``places`` of the outstanding table; ``short_sinks``,
+    ``long_sinks``: of ``SinkPool``; ``rewind`` and ``release`` (line) back; ``started``: a QP's
+    long message begins (``prefetch_window``); ``moves``: see ``RequestRedirect``; ``restart`` (from
+    the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet of its
+    message, and ``advance`` to a new ``packet_generation`` (``RequestGenerations``), which
+    ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``; ``sent``, ``spoiled``,
+    ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. ``spent``,
+    if QPs are ``paced``: see ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``.
+    After ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
-    WQE in 4, which payload takes too; a message of several packets waits for its entry's number
-    behind the first.
+    WQE in 4, which payload takes too; a message of several packets waits for its entry behind the
+    first.
     Errors: a WQE that cannot be sent gets an outstanding entry with its WC status; one with a
     packet whose check is not good fails when that is known. Either way ``QpTx.error`` turns every
     later WQE of the QP into a flush, in order.
@@ -77,11 +80,12 @@ class Requester(wiring.Component):
                 "packet_generation": Out(TableRead(QpNumber, PACKET_GENERATION)),
                 "advance": Out(1),
                 "gone_back": Out(stream.Signature(QpNumber)),
+                "places": In(stream.Signature(16)),
+                "short_sinks": In(stream.Signature(SINK)),
+                "long_sinks": In(stream.Signature(SINK)),
                 "append": Out(stream.Signature(Append)),
-                "appended": In(stream.Signature(16)),
                 "finish": Out(stream.Signature(Finish)),
                 "fail": Out(stream.Signature(Fail)),
-                "room": In(1),
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
                 "rewind": Out(stream.Signature(Rewind)),
@@ -120,7 +124,6 @@ class Requester(wiring.Component):
             (checks.release, self.release),
             (checks.finish, self.finish),
             (redirect.restart, self.restart),
-            (entry.appended, self.appended),
             (checks.checked, self.checked),
         ):
             connect(m, inner, flipped(outer))
@@ -237,7 +240,9 @@ class Requester(wiring.Component):
             admission.tx.eq(self.context.rows.tx),
             admission.newer.eq(row.newer),
             admission.begun.eq(row.begun),
-            admission.room.eq(self.room),
+            admission.room.eq(self.places.valid),
+            admission.short_sink.eq(self.short_sinks.valid),
+            admission.long_sink.eq(self.long_sinks.valid),
             admission.free.eq(entry.free),
             admission.urgent.eq(self.restart.valid | refused.valid),
             packets.room.eq(parts.checks.room),
@@ -246,6 +251,7 @@ class Requester(wiring.Component):
             packets.reset.eq(admission.reset),
             packets.qp.eq(row.qp),
             packets.generation.eq(self.packet_generation.row),
+            packets.newest.eq(row.newest),
             # A QP that goes back does so at once; another one when this one's turn is over.
             packets.urgent.eq(refused.valid),
             packets.back.eq(goes_back & ~refused.valid),
@@ -284,13 +290,20 @@ class Requester(wiring.Component):
         parts = m.submodules
         row, entry, admission, packets = parts.row, parts.entry, parts.admission, parts.packets
         redirect, operation = parts.redirect, packets.held.wqe.operation
+        takes = admission.enter & operation.data & ~admission.fails
         m.d.comb += [
             row.load.eq(admission.load | redirect.load),
             row.move.eq(redirect.move),
             row.begin.eq(admission.enter),
             row.data.eq(operation.data & ~admission.fails),
-            row.numbered.eq(entry.numbered),
-            row.number.eq(self.appended.payload),
+            row.place.eq(self.places.payload),
+            row.sink.number.eq(
+                Mux(admission.long, self.long_sinks.payload, self.short_sinks.payload)
+            ),
+            row.sink.long.eq(admission.long),
+            self.places.ready.eq(admission.enter),
+            self.short_sinks.ready.eq(takes & ~admission.long),
+            self.long_sinks.ready.eq(takes & admission.long),
             row.advance.eq(packets.advance),
             row.step.eq(packets.step),
             row.skip.eq(redirect.skip),
@@ -346,7 +359,6 @@ class Requester(wiring.Component):
             parts.redirect.released.eq(checks.i.ready),
             checks.large.eq(packets.large),
             checks.begun.eq(entry.begun),
-            checks.number.eq(self.appended.payload),
             checks.sent.eq(self.sent),
             checks.spoiled.eq(self.spoiled),
             checks.drain_start.eq(self.drain_start),

@@ -1,12 +1,13 @@
 """The row of the QP that the requester works on: read, changed, and written back."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.sums import is_sum
 from hdl.common.tables import TableWrite
 from hdl.ports.numbers import QpNumber
-from hdl.ports.rows import QpTx
+from hdl.ports.rows import QpTx, ReadSink
 
 from ..recovery.policy import Origin
 
@@ -32,12 +33,12 @@ class RequestRow(wiring.Component):
 
     Members: ``read`` with ``index``: the row of that QP is asked for, which is ``qp`` from the next
     cycle on; ``load``, when it is here as ``table``: it becomes the working copy ``row``; ``move``:
-    it goes back to ``origin``. Pulses that change the working copy: ``begin``, its
-    WQE gets an outstanding entry, with ``data`` as a READ; ``numbered``, the entry's ``number`` in
-    the pool; ``advance`` by ``step``; ``skip``, the next WQE follows; ``fail``, later WQEs are
-    flushed. ``save``: ``row`` is written, with ``rewinds`` in a new generation. ``begun``: the WQE
-    at ``row.position`` has its entry, as it was interrupted or is sent again; ``newest``: and no
-    WQE behind it has one, so that ``row.entry`` is its number (valid a cycle after ``row``).
+    it goes back to ``origin``. Pulses that change the working copy: ``begin``, its WQE gets an
+    outstanding entry, at ``place``, with ``data`` as a READ with ``sink``; ``advance`` by ``step``;
+    ``skip``, the next WQE follows; ``fail``, later WQEs are flushed. ``save``: ``row`` is written,
+    with ``rewinds`` in a new generation. ``begun``: the WQE at ``row.position`` has its entry, as
+    it was interrupted or is sent again; ``newest``: and no WQE behind it has one, so that
+    ``row.entry`` is its place (valid a cycle after ``row``, but at once behind ``begin``).
     ``write``: port of the table ``qp_tx``.
 
     Latency: 1 cycle for each change; the row of a last packet is written in the cycle after it.
@@ -56,8 +57,8 @@ class RequestRow(wiring.Component):
                 "origin": In(Origin),
                 "begin": In(1),
                 "data": In(1),
-                "numbered": In(1),
-                "number": In(16),
+                "place": In(16),
+                "sink": In(ReadSink),
                 "advance": In(1),
                 "step": In(Step),
                 "skip": In(1),
@@ -89,14 +90,12 @@ class RequestRow(wiring.Component):
         m.d.sync += [
             store.eq(self.advance & step.last),
             stored.eq(store),
-            self.newest.eq((row.position + 1)[:16] == row.high),
+            self.newest.eq(is_sum(row.position, Const(1, 16), row.high, wraps=True)),
         ]
         with m.If(~store):  # it stays for as long as the row may be read as it was before
             m.d.sync += stored_qp.eq(self.qp)
         with m.If(self.read):
             m.d.sync += self.qp.eq(self.index)
-        with m.If(self.numbered):
-            m.d.sync += row.entry.eq(self.number)
         with m.If(self.move):
             m.d.sync += [
                 row.position.eq(self.origin.position),
@@ -106,7 +105,13 @@ class RequestRow(wiring.Component):
         with m.If(self.load):
             m.d.sync += row.eq(Mux(self.newer, row.as_value(), self.table.as_value()))
         with m.If(self.begin):
-            m.d.sync += [row.high.eq(row.high + 1), row.whole.eq(0)]
+            m.d.sync += [
+                row.high.eq(row.high + 1),
+                row.whole.eq(0),
+                row.entry.eq(self.place),
+                row.sink.eq(self.sink),
+                self.newest.eq(1),
+            ]
         # Late, so it chooses the sum instead of being added.
         with m.If(self.begin & self.data):
             m.d.sync += row.reads.eq(row.reads + 1)

@@ -59,6 +59,7 @@ CARDS = {
         read_resources=128,
         recv_lines=128,
         read_sinks=128,
+        long_sinks=2,
         translation_lines=64,
         trace_frames=64,
         latency=True,

@@ -110,6 +110,13 @@ Say = Callable[[str], None]
 @click.option(
     "-c", "--connection", default="RC", show_default=True, help=f"{', '.join(CONNECTIONS)}."
 )
+@click.option(
+    "--sges",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Pieces of each message in memory, an SGE each.",
+)
 @click.option("--use-srq", is_flag=True, help="The QPs of a node share one receive queue.")
 @click.option(
     "--without",

@@ -98,7 +98,8 @@ class Plan:
     never in the card's cache. ``impair``: the network both ways, as ``Impairments`` reads it;
     ``qp_timeout``: code of the QPs' time-out, which lasts ``timer_scale`` times as long as it says.
     ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
-    of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue.
+    of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue;
+    ``sges``: of each request and of each receive, which cut a message into equal pieces.
     """
 
     op: str
@@ -129,6 +130,7 @@ class Plan:
     one_word: bool = False
     connection: str = "RC"
     use_srq: bool = False
+    sges: int = 1
 
     def __post_init__(self) -> None:
         self._check_options()
@@ -153,6 +155,7 @@ class Plan:
         within("--post-list", self.post_list, 1, config.queue_size)
         within("--cq-mod", self.cq_mod, 1, config.queue_size)
         within("--inline", self.inline, 0, config.max_inline)
+        within("--sges", self.sges, 1, min(config.max_sge, *self.sizes))
         if self.iters is not None:
             within("--iters", self.iters, 1, 10_000_000)
         within("--host-latency-ns", self.host_latency_ns, 0, 1_000_000)
@@ -177,6 +180,8 @@ class Plan:
             raise ValueError(f"--size of an atomic must be {ATOMIC_BYTES}, not {self.sizes}")
         if self.use_srq and self.op != "send_bw":
             raise ValueError(f"--use-srq is for send_bw: not with {self.op}")
+        if self.sges > 1 and (self.latency or self.inline or self.verb == "atomic"):
+            raise ValueError(f"--sges is for bandwidth out of memory: not with {self.op}, --inline")
         if self.one_word and (self.op != "atomic_bw" or self.bidirectional):
             raise ValueError("--one-word is for atomic_bw in one direction")
         if self.one_word and self.atomic_type != ATOMIC_TYPES[0]:
@@ -281,7 +286,8 @@ class Plan:
         if self.verb == "atomic":
             return self
         most = self.mtu if self.connection == "UD" else MAX_SIZE
-        fitting = [size for size in SWEEP if size <= most and self.region(size) <= LARGEST_REGION]
+        sizes = [size for size in SWEEP if self.sges <= size <= most]
+        fitting = [size for size in sizes if self.region(size) <= LARGEST_REGION]
         return replace(self, sizes=tuple(fitting))
 
     def scan(self) -> list[Plan]:

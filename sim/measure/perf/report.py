@@ -158,6 +158,8 @@ def header(plan: Plan) -> Iterator[str]:
         ]
     if plan.use_srq:
         rows.append(("Receives", "from one shared receive queue"))
+    if plan.sges > 1:
+        rows.append(("SGEs", f"{plan.sges} a message"))
     if plan.fetches:
         rows.append(("Outstand reads", plan.max_rd_atomic))
     limit = f"{plan.host_gbps:g}[Gb/s]" if plan.host_gbps else "the port's"

@@ -90,7 +90,7 @@ class Ends:
         )
         options.cap.max_send_wr = min(most, 2 * max(s.depth for s in shapes))
         options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
-        options.cap.max_send_sge = options.cap.max_recv_sge = 1
+        options.cap.max_send_sge = options.cap.max_recv_sge = plan.sges
         options.cap.max_inline_data = plan.inline
         for i in range(plan.qps):
             if i % max(16, plan.qps // 64) == 0:
@@ -121,6 +121,7 @@ class Ends:
             area=plan.area,
             inline=shape.size <= plan.inline,
             answered=plan.answered,
+            sges=plan.sges,
             one_word=plan.one_word,
         )
         return Flow(lane, traffic, shape, data, quota)

@@ -37,6 +37,11 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
         ({"connection": "UC", "impair": "loss=1%"}, "--impair needs RC: UC sends nothing again"),
         ({"op": "send_bw", "connection": "UD", "size": 4097}, "--size of a datagram must be at"),
         ({"use_srq": True}, "--use-srq is for send_bw: not with write_bw"),
+        ({"sges": 33}, "--sges must be 1 to 32, not 33"),
+        ({"size": 3, "sges": 4}, "--sges must be 1 to 3, not 4"),
+        ({"op": "read_lat", "sges": 2}, "--sges is for bandwidth"),
+        ({"op": "atomic_bw", "size": 8, "sges": 2}, "--sges is for bandwidth"),
+        ({"inline": 64, "sges": 2}, "--sges is for bandwidth"),
         ({"one_word": True}, "--one-word is for atomic_bw"),
         (
             {"op": "atomic_bw", "size": 8, "one_word": True, "atomic_type": "CMP_AND_SWAP"},

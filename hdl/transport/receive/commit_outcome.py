@@ -1,0 +1,139 @@
+"""What a record of the receive side becomes: what it says, or what its check makes of it."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi.enums import WcStatus
+from hdl.ports.jobs import Effects
+from hdl.ports.rows import QpRx, RxMessage
+
+from .failed_qps import FailedQp
+from .types import Events, Part, Pending, Syndrome
+
+__all__ = ["CommitOutcome", "Fate"]
+
+
+class Fate(data.Struct):
+    """What decides on a record; none of ``undo`` and ``fails``: it is committed."""
+
+    undo: 1  # its QP has failed before
+    fails: 1  # its own check is not good
+    status: 8  # of its check
+    key: 1  # which is that of the key to invalidate
+    drops: 1  # with ``fails``: a bad request without an answer: it is dropped, its QP goes on
+    failed: FailedQp  # with ``undo``: its QP
+    covered: 1  # its ACK is left out, as a later answer covers it
+    ack_pending: 1  # an ACK of its QP was left out
+
+
+class CommitOutcome(wiring.Component):
+    """The row, effects and events of a ``record``, as it says or as its ``fate`` wants them.
+
+    Members: ``committed``: the QP's committed row, which is there a cycle before the outcome is
+    used; ``writes``: ``row`` becomes the QP's.
+    Latency: none, but for what is told of ``committed``. Spec: see ``Commit``.
+    """
+
+    record: In(Pending)
+    fate: In(Fate)
+    committed: In(QpRx)
+    effects: Out(Effects)
+    row: Out(QpRx)
+    events: Out(Events)
+    writes: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        record, fate = self.record, self.fate
+        responder = record.part == Part.RESPONDER
+        # The QP holds a WQE as committed, and the record would have been the end of it.
+        ended, holds = Signal(), Signal()
+        m.d.sync += holds.eq(self.committed.message == RxMessage.SEND)  # a RAM's output is late
+        m.d.comb += [
+            ended.eq(fate.undo & holds & responder & record.effects.complete),
+            self.effects.eq(record.effects),
+            self.row.eq(record.row),
+            self.events.eq(record.events),
+            self.writes.eq(Mux(fate.undo, ended, record.commit)),
+        ]
+        with m.If(fate.covered):
+            m.d.comb += [self.effects.reply.eq(0), self.effects.flags.eq(0)]
+        with m.If(fate.undo | fate.fails):
+            self._discard(m, ended)
+        with m.If(responder & (fate.fails | ended)):
+            m.d.comb += [self.row.eq(self.committed), self.row.message.eq(RxMessage.NONE)]
+        with m.If(responder & fate.drops):
+            self._drop(m)
+        with m.Elif(responder & fate.fails):
+            self._refuse(m)
+        return m
+
+    def _discard(self, m, ended):
+        """Nothing of the record becomes true; a WQE that it would have ended ends in error, and so
+        does one that it took: no source takes it back."""
+        record, fate, events = self.record, self.fate, self.events
+        effects, done = self.effects, self.effects.completion
+        status = Signal(8, name="end_status")
+        pending = Mux(fate.failed.unreported, fate.failed.status, WcStatus.WR_FLUSH_ERR)
+        sends = (record.part == Part.COMPLETER) & record.effects.complete
+        m.d.comb += [
+            status.eq(Mux(fate.fails, fate.status, pending)),
+            effects.discard.eq(1),
+            effects.reply.eq(0),
+            effects.flags.eq(0),
+            done.emit.eq(1),
+            done.status.eq(status),
+            done.byte_len.eq(0),
+            done.flags.eq(0),
+            done.solicited.eq(1),
+            events.eq(0),
+            events.req_cqe_error.eq(sends),
+            events.req_cqe_flush_error.eq(sends & (status == WcStatus.WR_FLUSH_ERR)),
+            events.qp_state.eq(fate.undo & record.packet & ~record.silent),
+            events.out_of_sequence.eq(fate.undo & record.packet & record.silent),
+        ]
+        with m.If(record.part == Part.RESPONDER):
+            flushed = ~(fate.fails & record.send)
+            m.d.comb += [
+                effects.complete.eq(record.taken | ended | (fate.fails & record.send)),
+                done.status.eq(Mux(flushed, WcStatus.WR_FLUSH_ERR, fate.status)),
+                events.resp_cqe_error.eq(effects.complete),
+                events.resp_cqe_flush_error.eq(effects.complete & flushed),
+            ]
+        with m.Elif(fate.fails & fate.ack_pending):
+            # The request that was to be acknowledged for others, too, will be rolled back.
+            m.d.comb += [
+                effects.reply.eq(1),
+                effects.flags.ack.eq(1),
+                effects.qp.eq(record.qp),
+            ]
+
+    def _refuse(self, m):
+        """A request whose check is not good: a NAK, and the QP stops where it was committed."""
+        record, fate, row, events = self.record, self.fate, self.row, self.events
+        effects, buffer = self.effects, record.send & ~fate.key  # its check was not good
+        m.d.comb += [
+            effects.reply.eq(~record.silent),
+            effects.flags.nak.eq(~record.silent),
+            row.error.eq(1),
+            row.syndrome.eq(Mux(buffer, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
+            events.resp_remote_access_errors.eq(~buffer),
+            events.resp_remote_operational_errors.eq(buffer),
+            events.resp_local_length_error.eq(buffer & (fate.status == WcStatus.LOC_LEN_ERR)),
+        ]
+
+    def _drop(self, m):
+        """A request that its key does not allow, and that nobody answers: its message goes no
+        further. What its QP holds stays with it, and so does what it has taken."""
+        record, row, events = self.record, self.row, self.events
+        committed = self.committed
+        m.d.comb += [
+            self.effects.complete.eq(0),
+            row.held.eq(record.taken | committed.held | (committed.message == RxMessage.SEND)),
+            events.resp_cqe_error.eq(0),
+            events.resp_cqe_flush_error.eq(0),
+            events.resp_remote_access_errors.eq(1),
+        ]
+        with m.If(record.taken):
+            m.d.comb += row.head.eq(record.row.head)
