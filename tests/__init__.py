@@ -3,5 +3,5 @@
 COMMANDS = {
     "test": ("tests.suite", "Run the test suite, or a part of it."),
     "prove": ("tests.proofs.catalogue", "Prove properties of small components."),
-    "faults": ("tests.faults", "Break the gateware: do tests notice?"),
+    "faults": ("tests.faults.command", "Break the gateware: do tests notice?"),
 }

@@ -132,7 +132,7 @@ def delayed() -> Change:
 def chosen(change: Change, number: int) -> Change:
     """It is what ``change`` makes of it in a simulation with ``+fault=number``, else what it is.
 
-    So one model has several faults. It needs ``tests/fault_choice.sv`` among its sources.
+    So one model has several faults. It needs ``tests/faults/fault_choice.sv`` among its sources.
     """
 
     def switched(true: Value, place: Place) -> Value:

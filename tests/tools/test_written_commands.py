@@ -21,7 +21,7 @@ from sim.measure.perf.command import OPERATIONS
 from sim.measure.perf.recorded import load
 from sim.rtl import env
 from sim.tools import cli
-from tests import fault_list
+from tests.faults.catalogue import FAULTS
 from tests.proofs.catalogue import PROOFS
 
 PAGES = sorted([env.REPO / "README.md", *(env.REPO / "docs").glob("*.md")])
@@ -78,7 +78,7 @@ def known() -> dict[str, tuple[str, Collection[str]]]:
     """Of commands whose arguments are names: the parameter, and all that it may name."""
     return {
         "prove": ("names", [one.name for one in PROOFS]),
-        "faults": ("names", [one.name for one in fault_list.FAULTS]),
+        "faults": ("names", [one.name for one in FAULTS]),
         "interop": ("scenarios", SCENARIOS),
         "figures": ("patterns", [row.command for row in load()]),
         "perf": ("op", OPERATIONS),

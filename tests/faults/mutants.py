@@ -1,7 +1,7 @@
 """Generated mutants: how many of them do the tests of their rooms catch?
 
 A room's tests run once without a mutant, which tells what they simulate. Each simulation then runs
-again with a mutant (tests/mutate.py) until one of its cases fails. The tests do not know of it.
+again with a mutant (mutate.py) until one of its cases fails. The tests do not know of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sim.rtl.env import build_root
 from sim.rtl.simulate import Call, simulate
 from sim.rtl.verilog import Rtl, digest
 from sim.tools import console
-from tests.mutate import Mutant, equivalent, mutated
+from tests.faults.mutate import Mutant, equivalent, mutated
 
 __all__ = ["ROOMS", "TARGET", "Campaign", "Room", "Tried", "campaign", "print_report", "share"]
 

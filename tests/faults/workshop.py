@@ -1,13 +1,7 @@
-"""Deliberate faults in the gateware, each of which the suite must catch.
-
-A fault is a signal of a component and what becomes of it (tests/force.py), or a piece of source
-text and what to put in its place. ``./rocinante faults`` applies them one by one to a copy of the
-work tree and runs the tests that have to fail then. The work tree itself is never touched.
-"""
+"""A copy of the work tree in which a fault is made, and what the tests say of it there."""
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import signal
@@ -17,24 +11,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from xml.etree import ElementTree
 
-import click
-from rich.table import Table
-from rich.text import Text
-
-from sim.interop.guest import require_qemu
 from sim.rtl import env
-from sim.tools import console
 from sim.tools.checkout import copy_work_tree
-from tests import mutants as mutation
-from tests.fault_list import FAULTS, INTEROP, Fault, campaign_faults
-from tests.mutants import ROOMS, TARGET, print_report, share
+from tests.faults.fault import Fault
 
-__all__ = ["FAULTS", "FaultError", "Outcome", "Workshop", "check", "faults", "live", "markdown"]
+__all__ = ["FaultError", "Outcome", "Workshop", "check", "workshop"]
 
 #: Seconds after which a run of tests is ended; every simulation has a deadline of its own.
 TIME_LIMIT = 900
@@ -194,144 +180,6 @@ def check(shop: Workshop, fault: Fault, show: Callable[[str], None] = lambda _: 
     return outcome
 
 
-def live() -> list[Fault]:
-    """Return the faults that an exchange with the Linux guest must notice, with that test."""
-    return [replace(one, tests=(INTEROP,)) for one in FAULTS if one.live]
-
-
-def markdown() -> str:
-    """Return the list as the table of docs/testing.md."""
-    lines = ["| fault | what is wrong | where | tests that fail |", "|---|---|---|---|"]
-    for one in FAULTS:
-        tests = [f"`{test}`" for test in one.tests]
-        tests += ["`--interop`"] * one.live + ["`--campaign`"] * bool(one.campaign)
-        lines.append(f"| `{one.name}` | {one.what} | `{one.where}` | {', '.join(tests)} |")
-    return "\n".join(lines) + "\n"
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--list", "only_list", is_flag=True, help="Only show the list (as Markdown).")
-@click.option(
-    "--interop", is_flag=True, help="Faults that an exchange with the Linux guest must notice."
-)
-@click.option("--campaign", is_flag=True, help="Faults that random scenarios must find.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the output of the failing tests.")
-@click.option(
-    "--mutants",
-    type=click.IntRange(1),
-    is_flag=False,
-    flag_value=200,
-    help="Generated mutants instead, so many (200).",
-)
-@click.option("--room", type=click.Choice([room.name for room in ROOMS]), help="Mutants of one.")
-@click.option("--seed", type=int, default=1, help="Which mutants are sampled.")
-@click.option(
-    "--record",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=console.writable,
-    help="JSON file of mutants; goes on with what it holds.",
-)
-@click.option(
-    "--limit", type=console.Finite(0, 10**7), help="Seconds after which no mutant is begun."
-)
-def faults(
-    names: Sequence[str],
-    only_list: bool,
-    interop: bool,
-    campaign: bool,
-    verbose: bool,
-    mutants: int | None,
-    room: str | None,
-    seed: int,
-    record: Path | None,
-    limit: float | None,
-) -> None:
-    """Break the gateware on purpose, fault by fault: does the test suite notice?
-
-    Without names all faults are tried, which takes some minutes. Exit status 1: one was missed.
-    With --mutants: less than nine in ten were caught.
-    """
-    if mutants:
-        rooms = [one for one in ROOMS if room in (None, one.name)]
-        with console.stops():
-            env.require_compiler()
-        with console.progress("Mutants") as show:
-            tried = mutation.campaign(
-                rooms=rooms, count=mutants, seed=seed, record=record, limit=limit, show=show
-            )
-        print_report(tried, seed)
-        sys.exit(0 if share(tried) >= TARGET else 1)
-    if only_list:
-        click.echo(markdown(), nl=False)
-        return
-    known = {one.name: one for one in _known(interop, campaign)}
-    if unknown := [name for name in names if name not in known]:
-        which = " that --interop tries" if interop else " that --campaign tries" * campaign
-        raise console.UsageStop(f"No fault{which} is called {unknown[0]!r}; --list shows all")
-    chosen = [known[name] for name in names] or list(known.values())
-    with console.stops():
-        env.require_compiler()
-        if interop:
-            require_qemu()
-    if campaign:
-        sys.exit(0 if _search(chosen) else 1)
-    table = Table(title="Deliberate faults", title_justify="left")
-    for column in ("fault", "result", "by"):
-        table.add_column(column, overflow="fold")
-    table.add_column("seconds", justify="right")
-    bad = 0
-    with console.progress("Faults") as show, workshop() as shop:
-        for number, fault in enumerate(chosen, 1):
-            by, seconds = "", ""
-            place = f"{number} of {len(chosen)}"
-            try:
-                outcome = check(shop, fault, functools.partial(_show_at, show, place))
-                by, seconds = "\n".join(outcome.by), f"{outcome.seconds:.0f}"
-                result = "caught" if outcome.caught else "[bold red]MISSED"
-                bad += not outcome.caught
-                if outcome.by and outcome.unmoved:
-                    by += f"\nnot by {', '.join(outcome.unmoved)}"
-                if verbose and outcome.by:
-                    console.err.print(outcome.text, markup=False, highlight=False)
-            except FaultError as error:
-                console.err.print(str(error), markup=False, highlight=False)
-                result, bad = "[bold red]no result", bad + 1
-            show(f"{place}: {fault.name}: {result.rpartition(']')[2]} {seconds} s")
-            table.add_row(fault.name, result, Text(by), seconds)
-    console.out.print(table)
-    sys.exit(1 if bad else 0)
-
-
-def _known(interop: bool, campaign: bool) -> Sequence[Fault]:
-    """The faults that can be named."""
-    if campaign:
-        return list(campaign_faults().values())
-    return live() if interop else FAULTS
-
-
-def _search(chosen: Sequence[Fault]) -> bool:
-    """Whether a campaign finds each of the faults."""
-    from tests.fault_campaign import print_findings, put_in, search
-
-    findings, good = [], True
-    with console.progress("Faults") as show, workshop() as shop:
-        put_in(shop)
-        for fault in chosen:
-            try:
-                findings.append(search(shop, fault, show=show))
-                good &= findings[-1].seed is not None
-            except FaultError as error:
-                console.err.print(str(error), markup=False, highlight=False)
-                good = False
-    print_findings(findings)
-    return good
-
-
-def _show_at(show: Callable[[str], None], place: str, text: str) -> None:
-    show(f"{place}: {text}")
-
-
 def _failed(report: Path) -> tuple[str, ...]:
     """Return the names of the tests that found something wrong, from pytest's report."""
     names: list[str] = []
@@ -349,7 +197,3 @@ def _inside(text: str) -> list[str]:
         return []
     report = text[begin.end() :].partition("The end of ")[0]
     return re.findall(rf"^{begin[1]}  (\S+): ", report, re.MULTILINE)
-
-
-if __name__ == "__main__":
-    faults(prog_name="python -m tests.faults")

@@ -21,9 +21,11 @@ from amaranth.sim import Simulator
 from click.testing import CliRunner
 
 from sim.rtl.env import REPO
-from tests.fault_campaign import CHOICE, put_in
-from tests.fault_list import INTEROP, Fault, campaign_faults
-from tests.faults import FAULTS, FaultError, Workshop, check, faults, live, markdown, workshop
+from tests.faults.campaign import CHOICE, put_in
+from tests.faults.catalogue import FAULTS, INTEROP, TABLES, campaign_faults, live, of_room
+from tests.faults.command import faults, markdown
+from tests.faults.fault import Fault
+from tests.faults.workshop import FaultError, Workshop, check, workshop
 from tests.force import Force, ForceError, applied, chosen, of, stuck
 
 BY_NAME = {one.name: one for one in FAULTS}
@@ -74,8 +76,19 @@ def test_text_that_is_not_there_is_named() -> None:
         CHEAP.apply("")
 
 
-def test_documented() -> None:
-    assert markdown() in (REPO / "docs" / "testing.md").read_text()
+@pytest.mark.parametrize("table", TABLES)
+def test_each_fault_stands_in_the_table_of_its_room(table: str) -> None:
+    """Of hdl/ the room, or ``room_part`` for a folder of it; of firmware/ and boards/ the top."""
+    room, _, part = table.partition("_")
+    top = {"firmware": "firmware", "boards": "boards", "guest": "sim/guest"}.get(
+        room, f"hdl/{room}"
+    )
+    beside = {name.partition("_")[2] for name in TABLES if name.startswith(f"{room}_")}
+    for fault in TABLES[table]:
+        path = fault.place.removeprefix(f"{top}/")
+        assert path != fault.place, f"{fault.name} is in {fault.place}"
+        folder = path.partition("/")[0]
+        assert part == (folder if folder in beside else ""), f"{fault.name} is in {fault.place}"
 
 
 class Successor(wiring.Component):
@@ -170,6 +183,12 @@ def test_one_fault_from_end_to_end() -> None:
 def test_command() -> None:
     run = CliRunner().invoke
     assert run(faults, ["--list"]).output == markdown()
+    egress = run(faults, ["--list", "--room", "egress"]).output
+    assert "`icrc-wrong`" in egress and len(egress.splitlines()) == 2 + len(of_room("egress"))
+    elsewhere = run(faults, ["--room", "egress", "icrc-unchecked"])
+    assert elsewhere.exit_code == 2 and "in the room egress" in elsewhere.output
+    without = run(faults, ["--room", "egress", "--mutants"])
+    assert without.exit_code == 2 and "No mutants are made of egress" in without.output
     assert {one.name for one in live()} == {
         "msn-not-advanced",
         "pkey-wrong",

@@ -16,15 +16,16 @@ from rich.text import Text
 
 from sim.campaign.store import Result, Store
 from sim.tools import console
-from tests.fault_list import Fault, campaign_faults
-from tests.faults import FaultError, Workshop
+from tests.faults.catalogue import campaign_faults
+from tests.faults.fault import INSTALLS, Fault
+from tests.faults.workshop import FaultError, Workshop
 
 __all__ = ["SEEDS", "Finding", "print_findings", "put_in", "search"]
 
 #: A fault must be found within so many seeds of its campaign.
 SEEDS = 200
 #: What tells the gateware the number of the fault.
-CHOICE = "tests/fault_choice.sv"
+CHOICE = "tests/faults/fault_choice.sv"
 #: Real time for the model and the seeds, s.
 LIMIT_S = 3600
 
@@ -43,7 +44,7 @@ def put_in(shop: Workshop) -> None:
     """Put all faults of a campaign into the sources; a simulation chooses one by its number."""
     for place in {fault.place for fault in campaign_faults().values()}:
         path = shop.folder / place
-        install = f"from tests import fault_list\n\nfault_list.install_chosen({place!r})\n"
+        install = f"{INSTALLS}catalogue.install_chosen({place!r})\n"
         path.write_text(f"{path.read_text()}\n\n{install}")
     # Of the hand-written Verilog below hdl/ a model takes what its gateware names.
     shutil.copy2(shop.folder / CHOICE, shop.folder / "hdl")

@@ -1,4 +1,4 @@
-"""Mutants are made, chosen, run and proved as tests/mutants.py says; a sample of them is caught."""
+"""Mutants are made, chosen, run and proved as mutants.py says; a sample of them is caught."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sim.rtl import build
-from tests.mutants import ROOMS, Room, Tried, campaign, share
-from tests.mutate import Mutant, equivalent, mutated
+from tests.faults.mutants import ROOMS, Room, Tried, campaign, share
+from tests.faults.mutate import Mutant, equivalent, mutated
 
 #: ``part`` adds; what it does with the carry can never be seen, nor the upper half of what it
 #: keeps. Nobody looks at its port ``p``.
