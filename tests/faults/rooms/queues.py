@@ -164,11 +164,7 @@ FAULTS = (
     Fault(
         name="receive-wqe-of-another-position",
         what="the first receive WQE at hand is given out for every position",
-        force=Force(
-            "hdl.queues.receive.match:RecvMatch",
-            "here",
-            of(lambda true, see: see("source.count") != 0),
-        ),
+        force=Force("hdl.queues.receive.match:RecvMatch", "sought", stuck(0x7FF)),
         tests=RECV,
     ),
     Fault(

@@ -294,7 +294,7 @@ FAULTS = (
     Fault(
         name="qkey-unchecked",
         what="a datagram is taken whatever its Q_Key is",
-        force=Force("hdl.transport.receive.intake:Intake", "drop_now.bad_qkey", stuck(0)),
+        force=Force("hdl.transport.receive.intake:Intake", "cause_now.bad_qkey", stuck(0)),
         tests=RECEIVE_UNANSWERED,
     ),
     Fault(
