@@ -10,7 +10,7 @@ Nothing here imports gateware.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -110,6 +110,7 @@ def pulse(name: str, width: int, description: str = "") -> Field:
 class Register:
     """One 32-bit word. A field named ``value`` stands for the register itself.
 
+    A register and its only field share a description: each has the other's, if it has none.
     ``strobe``: the gateware gets a member ``<name>_write``, one in the first cycle in which the
     fields show what was written. ``remote``: the gateware has no member for it, but asks for it by
     its number (``CsrBlock``); such registers are read-only and follow one another. ``offset`` in
@@ -137,6 +138,10 @@ class Register:
             )
         if len({item.name for item in placed}) != len(placed):
             raise ValueError(f"Register {self.name!r} has two fields of one name")
+        if len(placed) == 1:
+            text = placed[0].description or self.description
+            placed = [replace(placed[0], description=text)]
+            object.__setattr__(self, "description", self.description or text)
         object.__setattr__(self, "fields", tuple(placed))
 
     @property
@@ -194,6 +199,7 @@ class Block:
                 const("version", 16, self.version, "grows with every incompatible change"),
                 const("kind", 16, self.number, "what this block is"),
             ),
+            "kind and version of this block",
         )
         if not self.items or self.items[0].name != ID_REGISTER:
             object.__setattr__(self, "items", (identity, *self.items))

@@ -12,12 +12,13 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Event, First, RisingEdge, Timer, ValueChange
+from cocotb.triggers import RisingEdge, ValueChange
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
 from hdl.axi.registers import BAR_BITS, OFFSET_BITS
 from sim.guest.driver.memory import GuestMemory
-from sim.models.platform import MSI_WINDOW, Interrupts, now_ns
+from sim.models.platform import MSI_WINDOW
+from sim.models.python_host import PythonHost
 
 __all__ = ["AXI_NIC", "AxiMmio", "AxiNicHost"]
 
@@ -51,7 +52,7 @@ class AxiMmio:
         self._last = self._master.init_write(self._address(function, bar, addr), octets)
 
 
-class AxiNicHost:
+class AxiNicHost(PythonHost):
     """One host with its card; implements ``sim.guest.driver.platform.Platform``.
 
     dut: has ``clk`` and ``rst``, and the signals that ``bus``, ``registers`` and ``irq`` name.
@@ -68,6 +69,7 @@ class AxiNicHost:
         registers: str = "s_axil",
         irq: str = "irq",
     ):
+        super().__init__()
         self._irq, self._clk = getattr(dut, irq), dut.clk
         octets = mmap.mmap(-1, size)
         ram = AxiRam(AxiBus.from_prefix(dut, bus), dut.clk, dut.rst, size=size, mem=octets)
@@ -77,24 +79,7 @@ class AxiNicHost:
             part.log.setLevel(logging.WARNING)
         self.memory = GuestMemory(np.frombuffer(octets, np.uint8), seed=shuffle)
         self.mmio = AxiMmio(master)
-        self.interrupts = Interrupts()
-        self.faults: list[Any] = []
-        self._arrived = Event()
-        self._arrivals = self._seen = 0
         cocotb.start_soon(self._wires())
-
-    def set(self, **_settings: Any) -> None:
-        """There is nothing to set."""
-
-    def now(self) -> int:
-        """Time in ns."""
-        return now_ns()
-
-    async def wait_event(self, timeout_ns: int) -> None:
-        """Sleep until an interrupt has arrived since the last call, or the time is over."""
-        if self._seen == self._arrivals:
-            await First(self._arrived.wait(), Timer(max(1, timeout_ns), "ns"))
-        self._seen = self._arrivals
 
     async def _wires(self) -> None:
         while True:
@@ -102,12 +87,5 @@ class AxiNicHost:
             while value := int(self._irq.value):
                 for n in range(value.bit_length()):
                     if value >> n & 1:
-                        self._interrupt(n)
+                        self.message(MSI_WINDOW + 4 * n, FIRST_MESSAGE + n)
                 await RisingEdge(self._clk)
-
-    def _interrupt(self, number: int) -> None:
-        message = MSI_WINDOW + 4 * number, FIRST_MESSAGE + number
-        self.interrupts.arrived(*message, 1000 * now_ns())
-        self._arrivals += 1
-        self._arrived.set()
-        self._arrived.clear()

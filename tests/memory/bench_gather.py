@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import defaultdict
 
@@ -14,9 +13,25 @@ from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import SHORT_SINK_SGES, TxChecked, TxJob, TxSource
 from hdl.ports.packet import packet_beat
 from tests.fields import pack, unpack
-from tests.memory.alike import compare_counts, fill_up, look_up_again
-from tests.memory.bus import Bus, Kept, Lines, Reader, Sink, Source, Table, regions
-from tests.memory.cases import FUNCTION, PD, World
+from tests.memory.alike import (
+    LANES,
+    LINES,
+    WIDTH,
+    Direction,
+    answer_within,
+    cached_page,
+    compare_counts,
+    cycles_each,
+    fill_up,
+    look_up_again,
+    overlap_misses,
+    restart_everywhere,
+    send_message,
+    spoil_lists,
+    use_some,
+)
+from tests.memory.bus import Kept, Table
+from tests.memory.cases import FUNCTION, PD
 from tests.memory.counts import Counts
 from tests.memory.model import (
     LOC_LEN_ERR,
@@ -27,54 +42,32 @@ from tests.memory.model import (
     REMOTE_READ,
 )
 
-WIDTH = int(os.environ["WIDTH"])
-MRS = int(os.environ["MRS"])
-LINES = int(os.environ["LINES"])  # 0: without a cache, and packets one by one
-LANES = WIDTH // 8
 QPS = 4  # whose generations change
 LAST = 1 << packet_beat(WIDTH)["last"].offset
 
 
-class Bench:
+class Bench(Direction):
     """One Gather with its world. ``send`` queues a job and what must come of it."""
 
-    def __init__(self, dut, *, seed=1, idle=0.0, stall=0.0, latency=20, deadline=60_000):
-        self.rng = random.Random(seed)
+    PART = "gather"
+
+    def __init__(self, dut, *, seed=1, **more):
+        super().__init__(dut, seed=seed, **more)
         self.others = random.Random(~seed)  # of what is passed on as it is
-        self.world = World(seed, MRS, two_level=LINES > 0)
-        self.memory, self.model = self.world.memory, self.world.model
-        self.counts = Counts(self.model, LINES)
-        self.dut, self.bus = dut, Bus(dut, deadline)
-        self.settings = (idle, stall, latency)
         self.expected: list[tuple[int, dict, bytes | None, bool]] = []
         self.generations: dict[int, int] = defaultdict(int)
         self.serial = 0
         self.notes: list[dict] = []
         self.came = self.looked_at = 0  # whole packets among the beats that were looked at
 
-    async def start(self):
-        idle, stall, latency = self.settings
-        bus, rng, name = self.bus, self.rng, "gather__"
-        self.table = Table(bus, f"{name}mr", regions(self.model))
-        self.generation_table = Table(bus, f"{name}generation", lambda qp: self.generations[qp])
-        self.lines = Lines(bus, f"{name}slot")
-        self.kept, self.to_keep = Kept(bus, f"{name}sink"), []
-        self.job = Source(bus, f"{name}job", rng, idle)
-        self.checked = Sink(bus, f"{name}checked", rng, stall)
-        self.header = Sink(bus, f"{name}header", rng, stall)
-        self.payload = Sink(bus, f"{name}payload", rng, stall)
-        options = {"function": FUNCTION, "latency": latency, "idle": idle, "stall": stall}
-        self.reader = Reader(
-            bus, f"{name}read_client", self.memory, WIDTH, rng, address_lanes=True, **options
+    def ports(self):
+        self.generation_table = Table(
+            self.bus, "gather__generation", lambda qp: self.generations[qp]
         )
-        self.tables = Reader(bus, f"{name}table_client", self.memory, WIDTH, rng, **options)
-        self.dut.gather__invalidate_start.value = 0
-        self.dut.gather__drain_start.value = 0
-        await bus.start("gather")
-        return self
-
-    def count(self, name):
-        return int(getattr(self.dut, f"gather__{name}").value)
+        self.kept, self.to_keep = Kept(self.bus, "gather__sink"), []
+        self.checked, self.header = self.sink("checked"), self.sink("header")
+        self.payload = self.sink("payload")
+        self.reader = self.reader_of("read_client", address_lanes=True)
 
     def send(self, source, length, *, setup=None, checks=0, **fields):
         """Queue a job; fields as in TxJob."""
@@ -211,13 +204,6 @@ class Bench:
             status = unpack(TxChecked, item)["status"]
             assert status == one[0], f"job {n}: status {status}, not {one[0]}: {self.notes[n]}"
 
-    async def drain(self):
-        """Run until all that was taken before is finished."""
-        self.dut.gather__drain_start.value = 1
-        await self.bus.cycle()
-        self.dut.gather__drain_start.value = 0
-        await self.bus.until(lambda: self.count("drain_done"))
-
     def ends(self):
         """How many packets have come whole."""
         items = self.payload.items
@@ -250,24 +236,7 @@ def mixed(bench, jobs, mtu=1024):
         line = (line + 1) % 256  # not used again while a job still reads it
         kind = rng.randrange(12)
         if kind < 6:
-            sges = world.sges()
-            if rng.random() < 0.2:
-                n = rng.randrange(len(sges))
-                sges[n] = world.spoil(*sges[n])
-            total = sum(size for _, size, _ in sges)
-            start = rng.choice([0, mtu * rng.randint(0, total // mtu)])
-            resume = 0
-            while start < total and (start == 0 or rng.random() < 0.8):
-                length = min(mtu, total - start)
-                status = bench.send_line(line, sges, start, length, resume=resume)
-                start += length
-                resume = int(status == OK and rng.random() < 0.7)
-                if status != OK:
-                    break
-                if rng.random() < 0.2:
-                    bench.send_key(*one_key(bench))
-            if rng.random() < 0.1:
-                bench.send_line(line, sges, total - total % 7, 8 + total % 7)  # too long
+            send_message(bench, line, mtu, lambda: rng.random() < 0.2 and send_one_key(bench))
         elif kind < 8:
             bench.send_key(*one_key(bench))
         elif kind < 10:
@@ -282,6 +251,10 @@ def mixed(bench, jobs, mtu=1024):
                 n = rng.randrange(len(sges))
                 sges[n] = world.spoil(*sges[n])
             bench.send_line(line, sges, 0, 0, sink=1)
+
+
+def send_one_key(bench):
+    bench.send_key(*one_key(bench))
 
 
 def one_key(bench):
@@ -364,20 +337,7 @@ async def windows_of_one_qp(dut):
 
 @cocotb.test()
 async def every_restart(dut):
-    """A message of many SGEs begun at every packet, then walked through with ``resume``."""
-    bench = await Bench(dut, seed=21).start()
-    sges = [bench.world.sge(size) for size in [0, 300, 0, 0, 1, 255, 256, 257, 7, 0, 700, 16, 0]]
-    total, mtu = sum(size for _, size, _ in sges), 256
-    for start in range(0, total, mtu):
-        bench.send_line(1, sges, start, min(mtu, total - start))
-    for start in range(0, total, mtu):
-        bench.send_line(1, sges, start, min(mtu, total - start), resume=start != 0)
-    for start in range(0, total, 61):  # any byte
-        bench.send_line(2, sges, start, min(61, total - start))
-    sges = [bench.world.sge(8) for _ in range(32)]
-    for start in range(0, 256, 8):
-        bench.send_line(3, sges, start, 256 - start)
-    await bench.finish()
+    await restart_everywhere(await Bench(dut, seed=21).start())
 
 
 @cocotb.test()
@@ -420,21 +380,11 @@ async def inline_lengths(dut):
 async def host_read_errors(dut):
     """Page lists that cannot be read or hold no page addresses; payload that cannot be read."""
     bench = await Bench(dut, seed=23).start()
-    world, rng, memory = bench.world, bench.rng, bench.memory
-    list_bad, entry_bad, page_bad = world.large[0], world.large[1], world.large[2]
-    memory.bad.add(list_bad.table // PAGE)
-    memory.write(entry_bad.table + 8, (memory.fresh() * PAGE + 8).to_bytes(8, "little"))
-    for region in (page_bad,):
-        first = int.from_bytes(memory.read(region.table, 8), "little")
-        memory.bad.add(first // PAGE)
-    for n in range(60):
-        region = rng.choice([list_bad, entry_bad, page_bad, world.large[3]])
-        length = rng.choice([1, 100, 4096])
-        addr = region.va + rng.randrange(0, min(region.length, 3 * PAGE) - length + 1)
-        if rng.random() < 0.5:
-            bench.send_key(region.key, addr, length)
-        else:
-            bench.send_line(n % 256, [(addr, length, region.key)], 0, length)
+    memory, (page_bad, good) = bench.memory, bench.world.large[2:4]
+    list_bad, entry_bad = spoil_lists(bench)
+    first = int.from_bytes(memory.read(page_bad.table, 8), "little")
+    memory.bad.add(first // PAGE)
+    use_some(bench, [list_bad, entry_bad, page_bad, good], 60, 256)
     await bench.finish()
     statuses = {one[0] for one in bench.expected}
     assert statuses == {0, 4, 10} and any(one[3] for one in bench.expected)
@@ -455,9 +405,7 @@ async def invalidation_and_drain(dut):
         bench.send_key(region.key, region.va, min(region.length, 4096))
         bench.send_key(other.key, other.va, 4096)
     await bench.bus.until(lambda: len(bench.checked.items) >= 6)
-    dut.gather__drain_start.value = 1
-    await bench.bus.cycle()
-    dut.gather__drain_start.value = 0
+    await bench.pulse("drain_start")
     assert not bench.count("drain_done")
     for _ in range(4):  # later jobs do not hold it up, and must not be waited for
         bench.send_key(other.key, other.va + 5, 4000)
@@ -465,9 +413,7 @@ async def invalidation_and_drain(dut):
     assert len([one for one in bench.reader.requests]) >= 6
     memory.write(region.table, (memory.fresh() * PAGE).to_bytes(8, "little"))
     dut.gather__invalidate_mr.value = region.index
-    dut.gather__invalidate_start.value = 1
-    await bench.bus.cycle()
-    dut.gather__invalidate_start.value = 0
+    await bench.pulse("invalidate_start")
     await bench.bus.until(lambda: bench.count("invalidate_done"))
     bench.counts.forget(region.index)
     misses = bench.count("misses")
@@ -485,11 +431,7 @@ async def drain_waits_for_data(dut):
     bench.send_key(region.key, region.va, 2000)
     bench.send_none()
     await bench.bus.until(lambda: len(bench.checked.items) == 2)
-    dut.gather__drain_start.value = 1
-    await bench.bus.cycle()
-    dut.gather__drain_start.value = 0
-    while not bench.count("drain_done"):
-        await bench.bus.cycle()
+    await bench.drain()
     assert bench.bus.now >= bench.reader.sink.times[-1] + 200
     await bench.finish()
 
@@ -634,17 +576,12 @@ async def misses_overlap(dut):
     """Packets behind one whose page is not cached are checked meanwhile."""
     latency = 200
     bench = await Bench(dut, seed=28, latency=latency).start()
-    packets = 0
-    for region in bench.world.large:
-        for start in range(0, region.length if region.type == 2 else 0, 8 * PAGE):
-            address = region.va + start  # a cache line of its own
-            bench.send_line(packets, [(address, 64, region.key)], 0, 64)
-            packets += 1
-    await bench.bus.until(lambda: len(bench.checked.items) == packets)
-    spent = bench.checked.times[-1] - bench.job.times[0]
-    dut._log.info("width %d: %d packets, all misses: %d cycles", WIDTH, packets, spent)
-    assert packets >= 10 and bench.count("misses") == packets and spent < 2 * latency
-    await bench.finish()
+    await overlap_misses(
+        bench,
+        latency,
+        lambda line, addr, key: bench.send_line(line, [(addr, 64, key)], 0, 64),
+        lambda: len(bench.checked.items),
+    )
 
 
 @cocotb.test(skip=not LINES)
@@ -652,8 +589,8 @@ async def rates(dut):
     """Cycles that a job takes behind others, and a whole small packet: of other lines, cached."""
     bench = await Bench(dut, seed=29, deadline=20_000).start()
     rng, count, size = bench.rng, 40, 64
-    region = max((one for one in bench.world.large if one.type == 2), key=lambda one: one.length)
-    page, key = region.va - region.first_offset, region.key  # few lines of the cache hold them all
+    region, page = cached_page(bench)
+    key = region.key
     sges = [page + PAGE * rng.randint(1, 38) + rng.randrange(PAGE - 256) for _ in range(count)]
     line = [[(va, 4 * size, key)] for va in sges]
     inline = rng.randbytes(512)
@@ -682,11 +619,8 @@ async def rates(dut):
         least = -(-packet // LANES)
         if name.startswith(("LINE", "KEY")):  # its beats come as they lie in host memory
             least = sum(-(-(va % LANES + size) // LANES) for va in sges) / count
-        spent = {"job": taken, "answer": answered, "packet": beats}
-        spent = {key: (one[-1] - one[0]) / (count - 1) for key, one in spent.items() if one}
-        text = ", ".join(f"{key} {one:.2f}" for key, one in spent.items())
-        dut._log.info("width %d: %s: cycles each: %s", WIDTH, name, text)
-        assert all(one <= max(4.0, least + 0.25) for one in spent.values()), f"{name}: {text}"
+        times = {"job": taken, "answer": answered, "packet": beats}
+        cycles_each(bench, name, times, count, max(4.0, least + 0.25))
 
 
 @cocotb.test(skip=not LINES)
@@ -705,14 +639,9 @@ async def measure(dut):
         "none": bench.send_none,
     }
     for name, job in jobs.items():
-        for _ in range(2):  # the second finds its pages cached
-            job()
-            await bench.bus.until(lambda: len(bench.checked.items) == len(bench.expected))
-            for _ in range(5):
-                await bench.bus.cycle()
-        cycles = bench.checked.times[-1] - bench.job.times[-1]
-        dut._log.info("width %d: %s: %d cycles from job to checked", WIDTH, name, cycles)
-        assert cycles <= 15
+        await answer_within(
+            bench, name, job, lambda: len(bench.checked.items) == len(bench.expected), 15
+        )
     await bench.finish()
     bench.reader.latency = 250 if WIDTH == 512 else 100
     before = len(bench.payload.items)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-
 import cocotb
 
 from hdl.memory.types import AtomicWord
@@ -19,9 +16,25 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.packet import packet_beat
 from tests.fields import pack, unpack
-from tests.memory.alike import compare_counts, fill_up, look_up_again, ranges
-from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, regions
-from tests.memory.cases import FUNCTION, PD, World
+from tests.memory.alike import (
+    LANES,
+    LINES,
+    WIDTH,
+    Direction,
+    answer_within,
+    cached_page,
+    compare_counts,
+    cycles_each,
+    fill_up,
+    look_up_again,
+    overlap_misses,
+    ranges,
+    restart_everywhere,
+    send_message,
+    spoil_lists,
+    use_some,
+)
+from tests.memory.cases import FUNCTION, PD
 from tests.memory.counts import Counts
 from tests.memory.model import (
     LOCAL_WRITE,
@@ -32,11 +45,6 @@ from tests.memory.model import (
     REMOTE_READ,
     REMOTE_WRITE,
 )
-
-WIDTH = int(os.environ["WIDTH"])
-MRS = int(os.environ["MRS"])
-LINES = int(os.environ["LINES"])  # 0: without a cache, and packets one by one
-LANES = WIDTH // 8
 
 
 class Executor:
@@ -61,19 +69,14 @@ class Executor:
             self.left = self.delay()
 
 
-class Bench:
+class Bench(Direction):
     """One Scatter with its world. Effects are given as each answer comes, as Receive does."""
 
-    def __init__(
-        self, dut, *, seed=1, idle=0.0, stall=0.0, latency=20, discards=0.1, deadline=60_000
-    ):
+    PART = "scatter"
+
+    def __init__(self, dut, *, discards=0.1, **more):
         """discards: share of the jobs whose effects say so."""
-        self.rng = random.Random(seed)
-        self.world = World(seed, MRS, two_level=LINES > 0)
-        self.memory, self.model = self.world.memory, self.world.model
-        self.counts = Counts(self.model, LINES)
-        self.dut, self.bus = dut, Bus(dut, deadline)
-        self.settings = (idle, stall, latency)
+        super().__init__(dut, **more)
         self.discards = discards
         self.jobs: list[dict] = []
         self.statuses: list[int] = []
@@ -95,32 +98,15 @@ class Bench:
         self.executed: set[int] = set()
         self.handed = 0
 
-    async def start(self):
-        idle, stall, latency = self.settings
-        bus, rng, name = self.bus, self.rng, "scatter__"
-        self.table = Table(bus, f"{name}mr", regions(self.model))
-        self.lines = Lines(bus, f"{name}slot")
-        self.job = Source(bus, f"{name}job", rng, idle)
-        self.payload = Source(bus, f"{name}payload", rng, idle)
-        self.effects = Source(bus, f"{name}effects", rng, idle)
-        self.checked = Sink(bus, f"{name}checked", rng, stall, self.answer)
-        self.write = Sink(bus, f"{name}write_client__beat", rng, stall, self.wrote)
-        self.completion = Sink(
-            bus, f"{name}completion", rng, stall, lambda item: self.release("completion", item)
-        )
-        self.reply = Sink(bus, f"{name}reply", rng, stall, lambda item: self.release("reply", item))
-        options = {"function": FUNCTION, "latency": latency, "idle": idle, "stall": stall}
-        self.tables = Reader(bus, f"{name}table_client", self.memory, WIDTH, rng, **options)
-        self.dut.scatter__invalidate_start.value = 0
-        self.dut.scatter__drain_start.value = 0
-        self.word = Sink(bus, f"{name}word", rng, stall, self.hand_over)
-        self.dut.scatter__word_done.value = 0
-        self.dut.scatter__word_busy.value = 0
-        await bus.start("scatter")
-        return self
-
-    def count(self, name):
-        return int(getattr(self.dut, f"scatter__{name}").value)
+    def ports(self):
+        self.payload, self.effects = self.source("payload"), self.source("effects")
+        self.checked = self.sink("checked", self.answer)
+        self.write = self.sink("write_client__beat", self.wrote)
+        self.completion = self.sink("completion", lambda item: self.release("completion", item))
+        self.reply = self.sink("reply", lambda item: self.release("reply", item))
+        self.word = self.sink("word", self.hand_over)
+        self.pin("word_done").value = 0
+        self.pin("word_busy").value = 0
 
     def send(self, kind, length, status, pieces, *, setup=None, **fields):
         """Queue a job with its payload and effects, and what must come of it."""
@@ -303,22 +289,7 @@ def mixed(bench, jobs, mtu=1024):
         line = (line + 1) % 16
         kind = rng.randrange(12)
         if kind < 5:
-            sges = world.sges()
-            if rng.random() < 0.2:
-                n = rng.randrange(len(sges))
-                sges[n] = world.spoil(*sges[n])
-            total = sum(size for _, size, _ in sges)
-            start = rng.choice([0, mtu * rng.randint(0, total // mtu)])
-            resume = 0
-            while start < total and (start == 0 or rng.random() < 0.8):
-                length = min(mtu, total - start)
-                status = bench.send_line(line, sges, start, length, resume=resume)
-                start += length
-                resume = int(status == OK and rng.random() < 0.7)
-                if status != OK:
-                    break
-            if rng.random() < 0.1:
-                bench.send_line(line, sges, total - total % 7, 8 + total % 7)  # too long
+            send_message(bench, line, mtu)
         elif kind < 9:
             length = rng.choice([0, 1, LANES - 1, LANES, LANES + 1, 256, 1024, 4096])
             reach = length if not length or rng.random() < 0.5 else length + rng.choice([1, 5000])
@@ -422,20 +393,7 @@ async def both(dut):
 
 @cocotb.test()
 async def every_restart(dut):
-    """A message of many SGEs begun at every packet, then walked through with ``resume``."""
-    bench = await Bench(dut, seed=21).start()
-    sges = [bench.world.sge(size) for size in [0, 300, 0, 0, 1, 255, 256, 257, 7, 0, 700, 16, 0]]
-    total, mtu = sum(size for _, size, _ in sges), 256
-    for start in range(0, total, mtu):
-        bench.send_line(1, sges, start, min(mtu, total - start))
-    for start in range(0, total, mtu):
-        bench.send_line(1, sges, start, min(mtu, total - start), resume=start != 0)
-    for start in range(0, total, 61):  # any byte
-        bench.send_line(2, sges, start, min(61, total - start))
-    sges = [bench.world.sge(8) for _ in range(32)]
-    for start in range(0, 256, 8):
-        bench.send_line(3, sges, start, 256 - start)
-    await bench.finish()
+    await restart_everywhere(await Bench(dut, seed=21).start())
 
 
 @cocotb.test()
@@ -454,18 +412,7 @@ async def every_length(dut):
 @cocotb.test()
 async def page_list_errors(dut):
     bench = await Bench(dut, seed=23).start()
-    world, rng, memory = bench.world, bench.rng, bench.memory
-    list_bad, entry_bad = world.large[0], world.large[1]
-    memory.bad.add(list_bad.table // PAGE)
-    memory.write(entry_bad.table + 8, (memory.fresh() * PAGE + 8).to_bytes(8, "little"))
-    for n in range(40):
-        region = rng.choice([list_bad, entry_bad, world.large[2], world.large[3]])
-        length = rng.choice([1, 100, 4096])
-        addr = region.va + rng.randrange(0, min(region.length, 3 * PAGE) - length + 1)
-        if rng.random() < 0.5:
-            bench.send_key(region.key, addr, length)
-        else:
-            bench.send_line(n % 16, [(addr, length, region.key)], 0, length)
+    use_some(bench, [*spoil_lists(bench), *bench.world.large[2:4]], 40, 16)
     await bench.finish()
     assert set(bench.got) == {0, 4, 10}
 
@@ -480,11 +427,7 @@ async def drain_waits_for_writes(dut):
         bench.send(ScatterKind.NONE, 0, OK, [])
         await bench.bus.until(lambda: len(bench.got) == len(bench.jobs))
         due = len(bench.bursts)
-        dut.scatter__drain_start.value = 1
-        await bench.bus.cycle()
-        dut.scatter__drain_start.value = 0
-        while not bench.count("drain_done"):
-            await bench.bus.cycle()
+        await bench.drain()
         assert bench.done_bursts >= due
         bench.write.stall = 0.0
         await bench.finish()
@@ -534,16 +477,9 @@ async def misses_overlap(dut):
     """Packets behind one whose page is not cached are checked meanwhile, and fill the cache."""
     latency = 200
     bench = await Bench(dut, seed=28, latency=latency, discards=0.0).start()
-    packets = 0
-    for region in bench.world.large:
-        for start in range(0, region.length if region.type == 2 else 0, 8 * PAGE):
-            bench.send_key(region.key, region.va + start, 64)  # a cache line of its own
-            packets += 1
-    await bench.bus.until(lambda: len(bench.got) == packets)
-    spent = bench.checked.times[-1] - bench.job.times[0]
-    dut._log.info("width %d: %d packets, all misses: %d cycles", WIDTH, packets, spent)
-    assert packets >= 10 and bench.count("misses") == packets and spent < 2 * latency
-    await bench.finish()
+    await overlap_misses(
+        bench, latency, lambda _, addr, key: bench.send_key(key, addr, 64), lambda: len(bench.got)
+    )
 
 
 @cocotb.test(skip=not LINES)
@@ -551,8 +487,8 @@ async def rates(dut):
     """Cycles that a job takes behind others, and a whole small packet: of other lines, cached."""
     bench = await Bench(dut, seed=29, discards=0.0, deadline=20_000).start()
     rng, count, size = bench.rng, 80, 64
-    region = max((one for one in bench.world.large if one.type == 2), key=lambda one: one.length)
-    page, key = region.va - region.first_offset, region.key  # few lines of the cache hold them all
+    region, page = cached_page(bench)
+    key = region.key
     sges = [page + PAGE * rng.randint(1, 38) + rng.randrange(PAGE - 256) for _ in range(count)]
     line = [[(va, 4 * size, key)] for va in sges]
     kinds = {
@@ -573,11 +509,8 @@ async def rates(dut):
         taken, beats = bench.job.times[begun:], bench.first_times[out:]
         answered, effects = bench.checked.times[begun:], bench.effects.times[begun:]
         least = size // LANES
-        spent = {"job": taken, "answer": answered, "effects": effects, "packet": beats}
-        spent = {key: (one[-1] - one[0]) / (count - 1) for key, one in spent.items() if one}
-        text = ", ".join(f"{key} {one:.2f}" for key, one in spent.items())
-        dut._log.info("width %d: %s: cycles each: %s", WIDTH, name, text)
-        assert all(one <= max(4.0, least + 1.0) for one in spent.values()), f"{name}: {text}"
+        times = {"job": taken, "answer": answered, "effects": effects, "packet": beats}
+        cycles_each(bench, name, times, count, max(4.0, least + 1.0))
 
 
 @cocotb.test(skip=not LINES)
@@ -594,19 +527,7 @@ async def measure(dut):
         "none": lambda: bench.send(ScatterKind.NONE, 0, OK, []),
     }
     for name, job in jobs.items():
-        for _ in range(2):  # the second finds its pages cached
-            job()
-            await bench.bus.until(lambda: len(bench.got) == len(bench.jobs))
-            for _ in range(5):
-                await bench.bus.cycle()
-        answered = bench.checked.times[-1]
-        dut._log.info(
-            "width %d: %s: %d cycles from job to checked",
-            WIDTH,
-            name,
-            answered - bench.job.times[-1],
-        )
-        assert answered - bench.job.times[-1] <= 14
+        await answer_within(bench, name, job, lambda: len(bench.got) == len(bench.jobs), 14)
         if name != "none":
             await bench.finish()
     before = bench.beats

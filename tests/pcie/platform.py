@@ -9,7 +9,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Event, First, RisingEdge, Timer
+from cocotb.triggers import RisingEdge, Timer
 from cocotbext.axi import AddressSpace
 from cocotbext.pcie.core import RootComplex
 
@@ -20,7 +20,7 @@ from hdl.host import config_space as space
 from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.shim import ShimMmio
 from sim.measure.simspeed.axi import AxiTestbench
-from sim.models.platform import MSI_WINDOW, Interrupts, now_ns
+from sim.models.python_host import MESSAGES, PythonHost
 from tests.pcie.block import Pcie4Block
 from tests.pcie.model import Link
 from tests.pcie.ptile_block import PTileBlock
@@ -29,8 +29,6 @@ __all__ = ["BLOCKS", "PcieBus", "PcieNicTestbench"]
 
 #: Models of the blocks, by the names of the tests.
 BLOCKS = {"pcie4": Pcie4Block, "ptile": PTileBlock}
-
-_MSI = range(MSI_WINDOW, MSI_WINDOW + (1 << 20))
 
 
 class HostSpace(AddressSpace):
@@ -44,7 +42,7 @@ class HostSpace(AddressSpace):
         return True  # its length, by which the root complex would judge, is no index
 
     async def write(self, address, data, **kwargs):
-        if address in _MSI:
+        if address in MESSAGES:
             self._message(address, int.from_bytes(data, "little"))
         else:
             await super().write(address, data, **kwargs)
@@ -76,16 +74,13 @@ class PcieBus:
         await window.write(addr, value.to_bytes(size, "little"))
 
 
-class PcieNicHost:
+class PcieNicHost(PythonHost):
     """One host with its card; implements ``sim.guest.driver.platform.Platform``."""
 
     def __init__(self, dut: Any, config: NicConfig, *, block: Any, size: int, shuffle: int | None):
+        super().__init__()
         self.config = config
-        self.interrupts = Interrupts()
-        self.faults: list[Any] = []
-        self._arrived = Event()
-        self._arrivals = self._seen = 0
-        self.rc = RootComplex(mem_address_space=HostSpace(self._message))
+        self.rc = RootComplex(mem_address_space=HostSpace(self.message))
         self.rc.max_payload_size = 3
         self.block = block(
             dut,
@@ -145,25 +140,6 @@ class PcieNicHost:
             capability = function.pcie_cap
             capability.max_payload_size = capability.max_read_request_size = code
         await Timer(1, "us")
-
-    def set(self, **_settings: Any) -> None:
-        """There is nothing to set."""
-
-    def now(self) -> int:
-        """Time in ns."""
-        return now_ns()
-
-    async def wait_event(self, timeout_ns: int) -> None:
-        """Sleep until an interrupt has arrived since the last call, or the time is over."""
-        if self._seen == self._arrivals:
-            await First(self._arrived.wait(), Timer(max(1, timeout_ns), "ns"))
-        self._seen = self._arrivals
-
-    def _message(self, address: int, value: int) -> None:
-        self.interrupts.arrived(address, value, 1000 * now_ns())
-        self._arrivals += 1
-        self._arrived.set()
-        self._arrived.clear()
 
 
 class PcieNicTestbench(AxiTestbench):

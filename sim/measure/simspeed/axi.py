@@ -15,19 +15,19 @@ from typing import Any
 import cocotb
 import numpy as np
 from cocotb.clock import Clock
-from cocotb.triggers import Event, First, RisingEdge, Timer
+from cocotb.triggers import Event, RisingEdge
 from cocotbext.axi import AxiStreamBus, AxiStreamSink, AxiStreamSource, MemoryRegion
 from cocotbext.axi.stream import define_stream
 
 from hdl.config import NicConfig
 from sim.guest.driver.management import Management
 from sim.guest.driver.memory import GuestMemory
-from sim.models.platform import MSI_WINDOW, Deadline, Interrupts, now_ns
+from sim.models.platform import Deadline
+from sim.models.python_host import MESSAGES, PythonHost
 
 __all__ = ["AxiHost", "AxiTestbench"]
 
 _RESET_CYCLES = 4
-_MSI = range(MSI_WINDOW, MSI_WINDOW + (1 << 20))
 
 # The host port's streams (hdl/ports/host.py), each a packed payload; ``rd_rsp`` has no ready.
 _, _Transfer, _Source, _Sink, _ = define_stream(
@@ -74,7 +74,7 @@ class AxiMmio:
             done.set()
 
 
-class AxiHost:
+class AxiHost(PythonHost):
     """One host with its card; implements ``sim.guest.driver.platform.Platform``."""
 
     def __init__(self, dut: Any, index: int, *, width: int, size: int, shuffle: int | None):
@@ -84,29 +84,13 @@ class AxiHost:
             made.log.setLevel(logging.WARNING)
             return made
 
+        super().__init__()
         self._width = width
         self._ram = MemoryRegion(size)
         self.memory = GuestMemory(np.frombuffer(self._ram.mem, np.uint8), seed=shuffle)
         self.mmio = AxiMmio(end(_Source, "mmio__req"), end(_Sink, "mmio__rsp"))
-        self.interrupts = Interrupts()
-        self.faults: list[Any] = []
-        self._arrived = Event()
-        self._arrivals = self._seen = 0
         cocotb.start_soon(self._reads(end(_Sink, "rd_req"), end(_Source, "rd_rsp")))
         cocotb.start_soon(self._writes(end(_Sink, "wr")))
-
-    def set(self, **_settings: Any) -> None:
-        """There is nothing to set."""
-
-    def now(self) -> int:
-        """Time in ns."""
-        return now_ns()
-
-    async def wait_event(self, timeout_ns: int) -> None:
-        """Sleep until an interrupt has arrived since the last call, or the time is over."""
-        if self._seen == self._arrivals:
-            await First(self._arrived.wait(), Timer(max(1, timeout_ns), "ns"))
-        self._seen = self._arrivals
 
     async def _reads(self, requests: Any, responses: Any) -> None:
         beat = self._width // 8
@@ -131,12 +115,8 @@ class AxiHost:
             octets = _bits(beat, 89, width).to_bytes(lanes, "little")
             strobe = _bits(beat, 89 + width, lanes)
             low, high = (strobe & -strobe).bit_length() - 1, strobe.bit_length()
-            if addr in _MSI:
-                value = int.from_bytes(octets[low : low + 4], "little")
-                self.interrupts.arrived(addr + low, value, 1000 * now_ns())
-                self._arrivals += 1
-                self._arrived.set()
-                self._arrived.clear()
+            if addr in MESSAGES:
+                self.message(addr + low, int.from_bytes(octets[low : low + 4], "little"))
             elif strobe == (1 << high) - (1 << low):
                 await self._ram.write(addr + low, octets[low:high])
             else:

@@ -162,9 +162,9 @@ FAULTS = (
         tests=IN_ORDER,
     ),
     Fault(
-        name="receive-wqe-of-another-position",
-        what="the first receive WQE at hand is given out for every position",
-        force=Force("hdl.queues.receive.match:RecvMatch", "sought", stuck(0x7FF)),
+        name="receive-wqe-before-it-is-there",
+        what="the line of a source's first receive WQE is given out before the WQE lies in it",
+        force=Force("hdl.queues.receive.match:RecvMatch", "o.ready", like("o.here")),
         tests=RECV,
     ),
     Fault(
