@@ -102,9 +102,10 @@ class NicConfig:
     Attributes:
         width: data path width, bits.
         clock_hz: core clock, Hz (simulated time and timers are derived from it).
-        qps: queue pairs of the card. cqs: its completion queues. mrs: its memory regions. gids:
-            entries of its GID table. Each function has its share of these (``guest``). Of a
-            function's pairs, pair 0 is never used and pair 1 is QP1 (virtio-rdma, max_qp).
+        qps: queue pairs of the card. Each function has its share of these and of the next three
+            (``guest``). Of a function's pairs, pair 0 is never used and pair 1 is QP1 (virtio-rdma,
+            max_qp). cqs: completion queues of the card. mrs: memory regions of the card. gids:
+            entries of the card's GID table.
         groups: multicast groups of the card, of which each function has its share.
         functions: guest functions. vectors: MSI-X vectors of a guest function.
         queue_size: largest virtqueue, descriptors.
@@ -119,11 +120,11 @@ class NicConfig:
             that read many.
         packets_ahead: packets that wait in one stage of a pipeline, with wide rows, at most. 1: one
             is in each stage, in registers instead of memories.
-        send_lines: decoded WQEs held on the card for sending. recv_lines: those for receiving; the
-            last quarter, at most 32, is for WQEs that messages hold.
+        send_lines: decoded WQEs held on the card for sending. recv_lines: decoded WQEs held for
+            receiving; the last quarter, at most 32, is for WQEs that messages hold.
         outstanding: unacknowledged WQEs over all QPs.
-        read_sinks: outstanding READs and atomics over all QPs whose WQEs have up to four SGEs;
-            long_sinks: with more.
+        read_sinks: outstanding READs and atomics over all QPs whose WQEs have up to four SGEs.
+            long_sinks: those whose WQEs have more SGEs.
         read_resources: READ requests held by the responder over all QPs; each function has its
             share.
         max_rd_atomic: outstanding READs of one QP, either direction.

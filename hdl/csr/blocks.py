@@ -25,6 +25,7 @@ from .diagnostics import watching
 from .row_layouts import layout_class, row_layout_of
 
 __all__ = [
+    "CONFIG",
     "MAGIC",
     "MAILBOX_WORDS",
     "MANAGEMENT_DEVICE_ID",
@@ -45,6 +46,9 @@ __all__ = [
     "table_window",
 ]
 
+#: Begins the names of the registers that say what the card is generated with; documents have their
+#: descriptions from ``NicConfig`` (``texts.py``).
+CONFIG = "config_"
 #: First register of the core block, "ROCI" in ASCII.
 MAGIC = 0x524F_4349
 #: PCI identity of the management function: an unregistered vendor number used by virtual devices.
@@ -151,14 +155,16 @@ def _function(n: int) -> tuple[Register, ...]:
                 ro("waits", 1, "the reset waits for its end by the hardware or the firmware"),
                 ro("features", TYPE_FEATURES, "negotiated, the first of the device type's own"),
             ),
+            "state of the function as its driver and the firmware have set it",
         ),
         Register(
             f"function{n}_needs_reset",
             (
                 ro("queue", 16, "virtqueue that was stopped first"),
-                ro("cause", 4, "QueueErrorCause"),
+                ro("cause", 4, "QueueErrorCause: why it was stopped"),
                 ro("active", 1, "DEVICE_NEEDS_RESET is set"),
             ),
+            "why the function needs a device reset",
         ),
         Register(
             f"function{n}_control",
@@ -177,7 +183,7 @@ def _function(n: int) -> tuple[Register, ...]:
 def core(config: NicConfig) -> Block:
     """Identity, configuration, state of the guest functions, heartbeat of the firmware."""
     configuration = tuple(
-        Register(f"config_{item.name}", (const("value", 32, getattr(config, item.name)),))
+        Register(f"{CONFIG}{item.name}", (const("value", 32, getattr(config, item.name)),))
         for item in fields(config)
     )
     version = dict(zip(reversed(VERSION_BITS), VERSION.split("."), strict=True))
@@ -185,12 +191,17 @@ def core(config: NicConfig) -> Block:
         "core",
         Kind.CORE,
         (
-            Register("magic", (const("value", 32, MAGIC, "ROCI"),)),
-            Register("map_version", (const("value", 32, MAP_VERSION),)),
+            Register("magic", (const("value", 32, MAGIC, "ROCI in ASCII"),)),
+            Register(
+                "map_version", (const("value", 32, MAP_VERSION, "version of the register map"),)
+            ),
             Register(
                 "version",
-                tuple(const(name, bits, int(version[name])) for name, bits in VERSION_BITS.items()),
-                "of the gateware",
+                tuple(
+                    const(name, bits, int(version[name]), f"{name} version")
+                    for name, bits in VERSION_BITS.items()
+                ),
+                "version of the gateware",
             ),
             *configuration,
             *(one for n in range(config.functions) for one in _function(n)),
@@ -199,7 +210,7 @@ def core(config: NicConfig) -> Block:
                 (rw("value", 32, "written by the firmware at its own pace"),),
                 strobe=True,
             ),
-            Register("scratch", (rw("value", 32, "no effect"),)),
+            Register("scratch", (rw("value", 32, "reads as it was written, without effect"),)),
         ),
         "identity, configuration, state of the guest functions",
     )
@@ -211,8 +222,11 @@ def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
         "port",
         Kind.PORT,
         (
-            Register("mac_low", (rw("value", 32, "bytes 0 to 3, first wire byte in bits 7:0"),)),
-            Register("mac_high", (rw("value", 16, "bytes 4 and 5"),)),
+            Register(
+                "mac_low",
+                (rw("value", 32, "MAC address: bytes 0 to 3, first wire byte in bits 7:0"),),
+            ),
+            Register("mac_high", (rw("value", 16, "MAC address: bytes 4 and 5"),)),
             Register(
                 "control",
                 (
@@ -220,8 +234,9 @@ def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
                     rw("lossless", 1, "priority pause on"),
                     rw("loopback", 1, "frames to the card's own MAC address stay on the card"),
                 ),
+                "how the port is used",
             ),
-            Register("status", (ro("link_up", 1),)),
+            Register("status", (ro("link_up", 1, "the MAC has a link"),)),
             *words(names, COUNTER_TEXTS, remote=True),
         ),
         "Ethernet port",
@@ -232,7 +247,7 @@ def _posts() -> tuple[Register | Window, ...]:
     """What the firmware does to a virtqueue by itself."""
     return (
         Register(
-            "post_position", (rw("value", 16, "of a queue that is looked at: its used index"),)
+            "post_position", (rw("value", 16, "used index of the queue that `post` looks at"),)
         ),
         Register(
             "post",
@@ -244,7 +259,8 @@ def _posts() -> tuple[Register | Window, ...]:
                     "its avail index is read, behind its row; else its next buffer gets `record`",
                 ),
             ),
-            "ignored while busy; waits for the response to a request that is pending",
+            "reads the avail index of a queue or fills its next buffer; ignored while busy; waits "
+            "for the response to a request that is pending",
             strobe=True,
         ),
         Register(
@@ -254,6 +270,7 @@ def _posts() -> tuple[Register | Window, ...]:
                 ro("success", 1, "the last one found a buffer, or read the index"),
                 ro("available", 16, "the avail index that it has read"),
             ),
+            "what has become of the last `post`",
         ),
         Window("record", EVENT.size // 4, Access.WO, "the event, little-endian words"),
     )
@@ -272,6 +289,7 @@ def mailbox(config: NicConfig) -> Block:
                     ro("pending", 1, "a request waits for its response"),
                     ro("function", 8, "PCI function that asks"),
                 ),
+                "the request that is served",
             ),
             Register("request_length", (ro("value", 16, "bytes the driver made readable"),)),
             Register("writable_length", (ro("value", 32, "bytes the driver made writable"),)),
@@ -287,48 +305,53 @@ def mailbox(config: NicConfig) -> Block:
 
 def command(config: NicConfig) -> Block:
     """Commands of the firmware to the rooms; `busy` says which are not taken or done yet."""
-    qp = rw("qp", QP_BITS, "pair index")
-    flags = rw("flags", ACTIVATION_FLAGS, "meaning as in Activation")
-    busy = (
-        "arm_cq",
-        "activate_send",
-        "activate_receive",
-        "activate_reply",
-        "drop",
-        "clear_counters",
-        "drain",
-        "invalidate",
-        "drop_queue",
-    )
+    qp = rw("qp", QP_BITS, "pair index of the QP")
+    flags = rw("flags", ACTIVATION_FLAGS, "why it is woken, as in Activation")
+    busy = {
+        "arm_cq": "not taken",
+        "activate_send": "not taken",
+        "activate_receive": "not taken",
+        "activate_reply": "not taken",
+        "drop": "not taken",
+        "clear_counters": "not taken",
+        "drain": "not done",
+        "invalidate": "not done",
+        "drop_queue": "not done",
+    }
     return Block(
         "command",
         Kind.COMMAND,
         (
             Register(
                 "busy",
-                tuple(ro(name, 1) for name in busy),
-                "a command that is not taken, or not done (`drain`, `invalidate`); a write of its "
-                "register meanwhile is ignored",
+                tuple(ro(name, 1, f"`{name}` is {state}") for name, state in busy.items()),
+                "commands that are not taken, or not done; a write of such a one's register "
+                "meanwhile is ignored",
             ),
-            Register("ignored", (w1c("commands", len(busy), "bits as in busy"),)),
+            Register(
+                "ignored",
+                (w1c("commands", len(busy), "commands that were ignored, bits as in busy"),),
+            ),
             Register(
                 "arm_cq",
-                (rw("cq", CQ_BITS), rw("flags", 2, "solicited 1, next 2")),
-                "REQ_NOTIFY_CQ",
+                (
+                    rw("cq", CQ_BITS, "number of the CQ"),
+                    rw("flags", 2, "what it waits for: solicited 1, next 2"),
+                ),
+                "arms a CQ, as REQ_NOTIFY_CQ does",
                 strobe=True,
             ),
-            Register("activate_send", (qp, flags), "scheduler", strobe=True),
+            Register("activate_send", (qp, flags), "wakes a QP in the scheduler", strobe=True),
             Register(
-                "activate_receive", (qp, flags), "receive: finish and flush pokes", strobe=True
+                "activate_receive",
+                (qp, flags),
+                "wakes a QP in the receive side, to finish or flush its WQEs",
+                strobe=True,
             ),
-            Register("activate_reply", (qp, flags), "replier", strobe=True),
-            Register(
-                "drop", (rw("qp", QP_BITS),), "gives back all its outstanding WQEs", strobe=True
-            ),
-            Register(
-                "clear_counters", (rw("qp", QP_BITS),), "the QP's counters begin at 0", strobe=True
-            ),
-            Register("drain", (pulse("start", 1),), "waits for all DMA admitted before"),
+            Register("activate_reply", (qp, flags), "wakes a QP in the replier", strobe=True),
+            Register("drop", (qp,), "gives back all outstanding WQEs of a QP", strobe=True),
+            Register("clear_counters", (qp,), "lets a QP's counters begin at 0", strobe=True),
+            Register("drain", (pulse("start", 1, "waits for all DMA admitted before"),)),
             Register(
                 "invalidate",
                 (rw("mr", 16, "index of the region"),),
@@ -401,8 +424,9 @@ def table_window(name: str, config: NicConfig) -> Block:
                     const("table", 8, info.number, "which table"),
                     const("row_bits", 16, bits, "bits of a row"),
                 ),
+                "which table this is, and how wide",
             ),
-            Register("entries", (const("value", 32, info.entries(config), "rows"),)),
+            Register("entries", (const("value", 32, info.entries(config), "rows of the table"),)),
             Register("index", (rw("value", info.index_width, "row the next command is about"),)),
             Register(
                 "command",
@@ -410,7 +434,7 @@ def table_window(name: str, config: NicConfig) -> Block:
                     pulse("read", 1, "row into the shadow"),
                     pulse("commit", 1, "shadow into the row, all bits in one cycle"),
                 ),
-                "ignored while busy",
+                "moves a row; ignored while busy",
             ),
             Register(
                 "status",
@@ -418,6 +442,7 @@ def table_window(name: str, config: NicConfig) -> Block:
                     ro("busy", 1, "the command is not done"),
                     ro("error", 1, "the last command's index was beyond the table"),
                 ),
+                "what has become of the last command",
             ),
             Window("row", -(-bits // 32), Access.RW, "shadow row, bits 31:0 first"),
         ),

@@ -55,6 +55,7 @@ def trace(config: NicConfig) -> Block:
                     pulse("start", 1, "empties both rings; frames that begin are recorded"),
                     pulse("stop", 1, "frames that begin are not recorded any more"),
                 ),
+                "starts and stops the trace",
             ),
             Register(
                 "snap",
@@ -71,18 +72,22 @@ def trace(config: NicConfig) -> Block:
                     ro("running", 1, "frames that begin are recorded"),
                     ro("dropped", 1, "one of `stop_reasons` has stopped it"),
                 ),
+                "whether the trace runs",
             ),
             Register("sent", ring, "ring of the frames that the card has sent"),
             Register("received", ring, "ring of the frames that have come"),
             Register("now_low", (ro("value", 32, "cycles of the core's clock"),)),
-            Register("now_high", (ro("value", 16, "and their upper bits"),)),
+            Register("now_high", (ro("value", 16, "upper bits of `now_low`"),)),
             Register(
                 "select",
-                (rw("frame", index, "slot"), rw("received", 1, "of the frames that have come")),
+                (
+                    rw("frame", index, "slot of the frame"),
+                    rw("received", 1, "it is one of the frames that have come"),
+                ),
                 "the frame that is read below",
             ),
             Register("time_low", (ro("value", 32, "when its first beat has passed, in cycles"),)),
-            Register("time_high", (ro("value", 16, "and the upper bits"),)),
+            Register("time_high", (ro("value", 16, "upper bits of `time_low`"),)),
             Register(
                 "facts",
                 (
@@ -90,6 +95,7 @@ def trace(config: NicConfig) -> Block:
                     ro("reason", 5, "0: not dropped; n: by the n-th counter that is a drop"),
                     ro("error", 1, "the frame was marked as bad"),
                 ),
+                "what is known of the frame",
             ),
             Window("data", TRACE_BYTES // 4, Access.RO, "its first bytes, little-endian", slow=1),
         ),
@@ -103,7 +109,7 @@ def latency() -> Block:
     def histogram(name: str, what: str) -> tuple[Register | Window, ...]:
         return (
             Register(f"{name}_sum_low", (ro("value", 32),), f"{what}: sum of all samples, cycles"),
-            Register(f"{name}_sum_high", (ro("value", 16),), "and its upper bits"),
+            Register(f"{name}_sum_high", (ro("value", 16),), f"upper bits of `{name}_sum_low`"),
             Window(
                 f"{name}_counts",
                 LATENCY_BUCKETS,

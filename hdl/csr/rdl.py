@@ -6,15 +6,18 @@ UVM or cocotb are made from it. A test compiles the text and compares it with th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hdl.config import NicConfig
 
-from .blocks import PAGES, TABLES, all_blocks
+from .blocks import CONFIG, PAGES, TABLES, all_blocks
 from .describe import BLOCK_BYTES, Access, Block, Field, Register, Window
 from .map import row_map
+from .texts import config_texts, row_texts
 
-__all__ = ["ROW_WINDOW", "TOP", "system_rdl"]
+__all__ = ["ROW_WINDOW", "TOP", "described", "sentence", "system_rdl", "title"]
 
 #: Name of the outermost address map, and of the files made from it.
 TOP = "rocinante"
@@ -42,12 +45,23 @@ _WORDS = (
     "struct sw this true type unsigned w w1 wclr woclr woset wot wr wset wuser wzc wzs wzt"
 )
 _RESERVED = frozenset(_WORDS.split())
-_MEMORY = {Access.RO: "sw = r;", Access.WO: "sw = w;", Access.RW: "sw = rw;"}
+
+
+def sentence(description: str) -> str:
+    """Return a description as a sentence: it begins with a capital letter and ends with a stop."""
+    return f"{description[:1].upper()}{description[1:].rstrip('.')}." if description else ""
+
+
+def title(description: str) -> str:
+    """Return what a reader sees in a list: the sentence up to where it goes on about details."""
+    return re.split(r"[.;] |\.$", sentence(description).replace("`", ""))[0]
 
 
 def _text(description: str) -> str:
-    quoted = description.replace("\\", "\\\\").replace('"', '\\"')
-    return f'desc = "{quoted}"; ' if description else ""
+    """``desc``, the whole sentence, and ``name``, its beginning."""
+    parts = {"name": title(description), "desc": sentence(description)}
+    quoted = ((key, text.replace("\\", "\\\\").replace('"', '\\"')) for key, text in parts.items())
+    return "".join(f'{key} = "{text}"; ' for key, text in quoted if text)
 
 
 def _name(name: str) -> str:
@@ -78,24 +92,38 @@ def _row(offset: int, window: Window, table: str) -> Iterator[str]:
     row = row_map(table)
     width = 32 << (window.words - 1).bit_length()
     yield f"        reg {{ {_text(window.description)}regwidth = {width}; accesswidth = 32;"
+    texts = row_texts(TABLES[table].row)
     for field in row.fields.values():
         place = f"{_name(field.path)}[{field.low + field.width - 1}:{field.low}]"
-        yield f"            field {{ {_PROPERTIES[window.access]} }} {place};"
+        about = _text(texts[field.path])
+        yield f"            field {{ {about}{_PROPERTIES[window.access]} }} {place};"
     yield f"        }} {_name(window.name)} @ {offset:#x};"
 
 
 def _window(offset: int, window: Window) -> Iterator[str]:
-    yield (
-        f"        external mem {{ {_text(window.description)}mementries = {window.words};"
-        f" memwidth = 32; {_MEMORY[window.access]} }} {_name(window.name)} @ {offset:#x};"
+    """The words of a window as an array of registers: exporters of IP-XACT leave out a memory that
+    stands among registers."""
+    about = _text(window.description)
+    yield f"        external reg {{ {about}".rstrip()
+    yield f"            field {{ {about}{_PROPERTIES[window.access]} }} value[31:0];"
+    yield f"        }} {_name(window.name)}[{window.words}] @ {offset:#x} += 4;"
+
+
+def described(block: Block, register: Register) -> Register:
+    """Return the register; one of the configuration's with the description from there."""
+    if block.name != "core" or not register.name.startswith(CONFIG):
+        return register
+    text = config_texts()[register.name.removeprefix(CONFIG)]
+    return replace(
+        register, description=text, fields=(replace(register.fields[0], description=text),)
     )
 
 
 def _block(block: Block) -> Iterator[str]:
-    yield f"    addrmap {{ {_text(block.description)}"
+    yield f"    addrmap {{ {_text(block.description)}".rstrip()
     for offset, item in block.places():
         if isinstance(item, Register):
-            yield from _register(offset, item)
+            yield from _register(offset, described(block, item))
         elif block.name in TABLES and item.name == ROW_WINDOW:
             yield from _row(offset, item, block.name)
         else:
@@ -113,7 +141,7 @@ def system_rdl(config: NicConfig | None = None, **names: tuple[str, ...]) -> str
         "// Written by `./rocinante registers` from the descriptions in hdl/csr.",
         f"addrmap {TOP} {{",
         '    name = "Registers of the management function";',
-        f"    {_text(_ABOUT).rstrip()}",
+        f'    desc = "{_ABOUT}";',
         "    littleendian; lsb0;",
         "    default regwidth = 32; default accesswidth = 32;",
     ]

@@ -49,11 +49,11 @@ class GroupAddress(data.Struct):
 class GidRow(data.Struct):
     """One entry of the GID table. Held in registers: ingress matches against all rows at once."""
 
-    valid: 1
-    function: 8
-    gid: 128
-    vlan_valid: 1
-    vlan_id: 12
+    valid: 1  # the entry is used
+    function: 8  # guest function whose address it is
+    gid: 128  # the address
+    vlan_valid: 1  # its packets have a VLAN tag
+    vlan_id: 12  # VLAN of that tag
     ipv4: 1  # it maps an IPv4 address
 
 
@@ -61,13 +61,13 @@ class AddressVector(data.Struct):
     """Where a packet goes. By value, so that a QP, a WQE or a connection can supply it."""
 
     sgid_index: 8  # row of the GID table: source address, IP version and VLAN follow from it
-    dgid: 128
-    dmac: 48
-    traffic_class: 8
-    flow_label: 20
-    hop_limit: 8
-    sl: 3  # VLAN priority
-    udp_source: 16
+    dgid: 128  # destination GID
+    dmac: 48  # destination MAC address
+    traffic_class: 8  # traffic class (IPv6), type of service (IPv4)
+    flow_label: 20  # flow label (IPv6)
+    hop_limit: 8  # hop limit (IPv6), time to live (IPv4)
+    sl: 3  # service level: VLAN priority
+    udp_source: 16  # UDP source port
 
 
 class Departure(data.Struct):

@@ -79,43 +79,43 @@ class ReceiveSource(data.Struct):
     """Where the receive WQEs of a QP come from. How far it has been used up is the source's own
     matter (``RecvSources``)."""
 
-    kind: SourceKind
-    number: QpNumber
+    kind: SourceKind  # whether the queue is the QP's own or a shared one
+    number: QpNumber  # pair index of that queue
 
 
 class QpCfg(data.Struct):
     """What MODIFY_QP decides."""
 
-    state: QpState
+    state: QpState  # state of the QP, ABI values
     type: 3  # ABI values: RC 2, UC 3, UD 4
-    function: 8
-    pd: 16
-    recv_pd: 16  # that of the regions which the WQEs of ``source`` name
-    send_cq: CqNumber
-    recv_cq: CqNumber  # of the WQEs of ``source`` that this QP takes
+    function: 8  # guest function that the QP belongs to
+    pd: 16  # protection domain of the QP
+    recv_pd: 16  # protection domain of the regions which the WQEs of ``source`` name
+    send_cq: CqNumber  # completion queue of its send WQEs
+    recv_cq: CqNumber  # completion queue of the WQEs of ``source`` that this QP takes
     source: ReceiveSource
-    signal_all: 1
+    signal_all: 1  # each send WQE gets a CQE, whatever it asks for
     path_mtu: 3  # ABI values: 1 = 256 ... 5 = 4096
     qpn: 24  # this QP's number on the wire; its low bits are the pair index
-    dest_qpn: 24
-    pkey: 16
-    qkey: 32
-    remote_write: 1
-    remote_read: 1
-    remote_atomic: 1
+    dest_qpn: 24  # the peer's QP number
+    pkey: 16  # P_Key that its packets have
+    qkey: 32  # Q_Key that datagrams to it must have
+    remote_write: 1  # the peer may write
+    remote_read: 1  # the peer may read
+    remote_atomic: 1  # the peer may ask for atomics
     binds: 1  # it may bind memory windows
     max_rd_atomic: 8  # READs this QP may have outstanding
     max_dest_rd_atomic: (
         8  # READs it answers at a time: size of its slice of the pool (power of two)
     )
     read_base: 16  # first entry of its slice of the read resource pool
-    min_rnr_timer: 5
-    timeout: 5
-    retry_count: 3
-    rnr_retry: 3
-    max_send_sge: 6
-    max_recv_sge: 6
-    max_inline: 10
+    min_rnr_timer: 5  # code of the pause that its RNR NAKs ask for
+    timeout: 5  # code of the time after which an answer is late; 0: never
+    retry_count: 3  # how often it goes back without progress
+    rnr_retry: 3  # how often it goes back for RNR NAKs; 7: without end
+    max_send_sge: 6  # SGEs that a send WQE may have
+    max_recv_sge: 6  # SGEs that a receive WQE may have
+    max_inline: 10  # bytes of inline payload that a send WQE may have
     av: AddressVector
 
 
@@ -137,8 +137,8 @@ class ReadSink(data.Struct):
     many SGEs, one of the ``long`` ones. It is the READ's as long as that has an outstanding entry,
     and until its last response has been placed."""
 
-    number: 13
-    long: 1
+    number: 13  # the sink, of those of its kind
+    long: 1  # it is one of the long sinks
 
 
 class QpTx(data.Struct):
@@ -149,8 +149,8 @@ class QpTx(data.Struct):
     high: 16
     offset: 32  # payload bytes of the WQE already sent
     psn: 24  # PSN of the next packet
-    entry: 16  # outstanding-table entry of the WQE before ``high``,
-    sink: ReadSink  # and its sink, if it is a READ
+    entry: 16  # outstanding-table entry of the WQE before ``high``
+    sink: ReadSink  # that WQE's sink, if it is a READ
     whole: 1  # that WQE has been sent to its end: its entry is complete
     reads: 8  # READs started, modulo 256
     unasked: 7  # packets since the last that asked for an acknowledgement
@@ -164,26 +164,26 @@ class QpAck(data.Struct):
     """Completer: the oldest unacknowledged packet, and the send side's error."""
 
     psn: 24  # oldest unacknowledged PSN
-    position: 16  # avail-ring position of the oldest WQE that has not ended,
-    start: 24  # and its first PSN: a QP that goes back sends from here on
+    position: 16  # avail-ring position of the oldest WQE that has not ended
+    start: 24  # first PSN of that WQE: a QP that goes back sends from here on
     reads: 8  # READs finished, modulo 256
     wake_generation: 8  # counts wakes: tells the scheduler of one that it could have missed
     read_begun: 1  # the head READ has received its first response
     error: 1  # the send side stopped on an error: only flushes go on
-    status: 8  # with which the oldest WQE is to finish, not complete yet when its NAK came; 0: none
+    status: 8  # of the oldest WQE, which was not complete yet when its NAK came; 0: none
     resent: 1  # the head READ has been asked for again: any response may be its first now
     recovering: 1  # the QP has gone back, and nothing new has been acknowledged since
     waiting: 1  # it sends nothing until the time is over that an RNR NAK has asked for
-    retries: 3  # times that it has gone back since the last progress,
-    rnr_retries: 3  # and RNR NAKs since then
+    retries: 3  # times that it has gone back since the last progress
+    rnr_retries: 3  # RNR NAKs since the last progress
 
 
 class QpSent(data.Struct):
     """Departures: which requests have left the card. What has not left it cannot be answered."""
 
-    psn: 24  # behind the newest packet that has left; of a READ, behind its last response
-    asked: 24  # likewise, behind the last packet that asks for an answer,
-    waits: 1  # unless the QP has gone back since and no such packet has left again
+    psn: 24  # PSN behind the newest packet that has left; of a READ, behind its last response
+    asked: 24  # likewise, of the last packet that asks for an answer
+    waits: 1  # 0: the QP has gone back, and no packet that asks has left since
 
 
 class RxMessage(enum.Enum, shape=2):
@@ -199,21 +199,21 @@ class QpRx(data.Struct):
 
     psn: 24  # expected PSN
     msn: 24  # messages completed
-    ack_psn: 24  # of an ACK: the newest packet that was accepted, unless of a READ,
-    ack_msn: 24  # and the messages completed up to it
-    message: RxMessage  # SEND: it holds a receive WQE,
-    head: 16  # whose descriptors begin with this one
+    ack_psn: 24  # PSN of an ACK: of the newest packet that was accepted, unless of a READ
+    ack_msn: 24  # MSN of an ACK: messages completed up to ``ack_psn``
+    message: RxMessage  # kind of the message in which it is; SEND: it holds a receive WQE
+    head: 16  # first descriptor of that receive WQE
     held: 1  # UC, UD: it holds one of a message that was dropped, for the next
     offset: 32  # payload bytes of the current message already placed
     va: 64  # WRITE: start of the message
-    rkey: 32
-    dma_length: 32
+    rkey: 32  # WRITE: key of the message
+    dma_length: 32  # WRITE: bytes of the message
     nak_sent: 1  # a PSN sequence or RNR NAK for this gap is out: no second one
     syndrome: 8  # of the NAK to send when the replier is told so
     read_tail: 8  # read resources taken, modulo 256
     read_wrapped: 1  # every resource of the slice has been used: it holds that many READs
     replay: 8  # duplicate READ: the resource (modulo 256) from which to answer again
-    replay_skip: 24  # and the packets of it to leave out
+    replay_skip: 24  # duplicate READ: packets of that resource to leave out
     replay_seq: 4  # changes with each replay that is asked for; never back to 0
     error: 1  # the receive side stopped on an error: nothing is accepted, receives are flushed
 
@@ -288,13 +288,13 @@ class MrRow(data.Struct):
     3.
     """
 
-    type: MrType
-    function: 4
-    pd: 16
+    type: MrType  # kind of the key
+    function: 4  # guest function that the region belongs to
+    pd: 16  # its protection domain
     tag: 8  # low byte of the keys
-    access: 4
+    access: 4  # local write 0, remote write 1, remote read 2, remote atomic 3
     va: 64  # address that SGEs and peers use for the first byte
-    length: 48  # DMA: all ones, which stand for 64
+    length: 48  # bytes; DMA: all ones, which stand for 64
     block: 58  # bus address / 64: the 64 bytes that hold the page list's first entry
     start: 48  # place of the first byte behind the page that this block begins with
     bind: 1  # windows may be bound to it
@@ -364,11 +364,11 @@ class RingRules(data.Struct):
 class QueueRow(data.Struct):
     """One virtqueue as the driver set it up."""
 
-    enabled: 1
+    enabled: 1  # the driver has enabled it
     size_log2: 4  # descriptors, power of two
-    desc: 64
-    driver: 64  # avail ring
-    device: 64  # used ring
-    vector: 16  # 0xFFFF = none
+    desc: 64  # bus address of the descriptor table
+    driver: 64  # bus address of the avail ring
+    device: 64  # bus address of the used ring
+    vector: 16  # MSI-X vector; 0xFFFF = none
     fresh: 1  # reset since the firmware last cleared this bit: ring positions start at 0
     rules: RingRules  # of the function; it is not stored with the queue
