@@ -8,6 +8,7 @@ asks for the class, or better for the property that decides.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
@@ -161,10 +162,16 @@ def decode_packet(
 
 
 def decode_request(
-    m: Module, config: NicConfig, opcode: Value, *, name: str = "operation"
+    m: Module,
+    config: NicConfig,
+    opcode: Value,
+    *,
+    requests: Mapping[int, WorkRequest] = WORK_REQUESTS,
+    name: str = "operation",
 ) -> data.View:
-    """The operation of a WR opcode (8 bits), as a combinational ``RequestOperation``."""
-    rows = {code: request_fields(row, config) for code, row in WORK_REQUESTS.items()}
+    """The operation of a WR opcode (8 bits) of ``requests``, as a combinational
+    ``RequestOperation``."""
+    rows = {code: request_fields(row, config) for code, row in requests.items()}
     return _decode(m, opcode, RequestOperation, rows, name)
 
 

@@ -20,6 +20,7 @@ Indices: QP ``QpNumber`` (pair index), CQ ``CqNumber``, MR 16 bits, virtqueue 16
 
 from amaranth.lib import data, enum
 
+from hdl.abi.wqe_formats import FORMAT_BITS
 from hdl.config import NicConfig
 from hdl.wire.constants import MAPPED_BITS
 
@@ -352,13 +353,14 @@ class CqRow(data.Struct):
 
 
 class RingRules(data.Struct):
-    """How a virtqueue is laid out, and what its two sides tell each other: the features that the
-    driver has accepted (Virtio 1.2, 6), the same for all queues of a function."""
+    """How a virtqueue and its elements are laid out, and what its two sides tell each other: the
+    features that the driver has accepted (Virtio 1.2, 6), the same for all queues of a function."""
 
     packed: 1  # RING_PACKED
     event_idx: 1  # EVENT_IDX
     indirect: 1  # INDIRECT_DESC
     in_order: 1  # IN_ORDER
+    wqe_format: FORMAT_BITS  # of the WQEs of a send or receive queue: a row of WQE_FORMATS
 
 
 class QueueRow(data.Struct):

@@ -12,7 +12,7 @@ from hdl.abi.extensions import WR_BIND
 from hdl.abi.layout import Struct, amaranth_layout
 from hdl.abi.virtio_rdma import WR_RDMA, WR_REG, WR_UD
 
-__all__ = ["EX", "IN_VA", "OPERANDS", "VA", "ex", "in_va", "operands"]
+__all__ = ["BIND_FIELDS", "EX", "IN_VA", "OPERANDS", "VA", "ex", "in_va", "operands"]
 
 #: ``imm`` of rows: ``imm_data`` is raw bytes; ``invalidate_rkey``, a number, is the key that the
 #: packet or the work request invalidates.
@@ -49,6 +49,8 @@ OPERANDS = data.UnionLayout(
         "bind": amaranth_layout(WR_BIND),
     }
 )
+#: Fields of a ``Destination`` in which the operands of BIND_MW go on.
+BIND_FIELDS = ("pd", "flow_label", "traffic_class", "sl", "dgid")
 
 
 def ex(row) -> data.View:
@@ -66,6 +68,5 @@ def operands(wqe, destination=None) -> data.View:
     the ``Destination``; without one these are 0, and the other members are whole."""
     found = Cat(wqe.remote_addr, wqe.rkey)
     if destination is not None:
-        names = ("pd", "flow_label", "traffic_class", "sl", "dgid")
-        found = Cat(found, (destination[name] for name in names))
+        found = Cat(found, (destination[name] for name in BIND_FIELDS))
     return data.View(OPERANDS, Cat(found, Const(0, OPERANDS.size))[: OPERANDS.size])

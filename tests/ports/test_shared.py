@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.virtio_rdma import POST_SEND, WR_BIND, WR_RDMA, WR_REG, WR_UD
+from hdl.abi.wqe_formats import card_formats
+from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import SendWqe
 from hdl.ports.shared import EX, IN_VA, OPERANDS, VA, operands
-from hdl.queues.wqe.decode import destination
+from hdl.queues.wqe.format import ElementFields
 from tests.fields import places
 from tests.simulate import simulate
 
@@ -25,18 +27,17 @@ class Kept(wiring.Component):
         super().__init__({"element": In(8 * POST_SEND.size), "found": Out(OPERANDS.size)})
 
     def elaborate(self, platform):
-        m = Module()
+        m, config = Module(), NicConfig()
+        fields = ElementFields(
+            config,
+            self.element,
+            formats=card_formats(config),
+            number=Const(0),
+            receive=False,
+        )
         wqe = Signal(SendWqe)
-
-        def field(name: str) -> Value:
-            start = 8 * POST_SEND.offset(name)
-            return self.element[start : start + 8 * POST_SEND.place(name).size]
-
-        m.d.comb += [
-            wqe.remote_addr.eq(field("wr.rdma.remote_addr")),
-            wqe.rkey.eq(field("wr.rdma.rkey")),
-        ]
-        m.d.sync += self.found.eq(operands(wqe, destination(m, field)))
+        m.d.comb += [wqe[name].eq(fields[name]) for name in ("remote_addr", "rkey")]
+        m.d.sync += self.found.eq(operands(wqe, fields.destination(m)))
         return m
 
 

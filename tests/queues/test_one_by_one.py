@@ -30,13 +30,15 @@ DEADLINE = 60_000
 
 
 class Host:
-    """Memory behind an engine's read client, and the rows of its queues."""
+    """Memory behind an engine's read client, and the rows of its queues. ``rules``: of a queue,
+    beside that it may have indirect tables."""
 
     def __init__(self, dut):
-        self.dut, self.memory, self.queues = dut, Memory(), {}
+        self.dut, self.memory, self.queues, self.rules = dut, Memory(), {}, {}
 
-    def queue(self, number: int, size: int) -> Queue:
+    def queue(self, number: int, size: int, **rules: int) -> Queue:
         self.queues[number] = Queue(self.memory, number, size)
+        self.rules[number] = {"indirect": 1} | rules
         return self.queues[number]
 
     async def serve(self, ctx):
@@ -81,7 +83,7 @@ class Host:
                 flying.append((now + LATENCY, beats))
             if looks:
                 queue = self.queues.get(index)
-                row = queue.row | {"rules": {"indirect": 1}} if queue else {}
+                row = queue.row | {"rules": self.rules[index]} if queue else {}
                 ctx.set(dut.queue_read.row.as_value(), pack(QueueRow, row))
 
 

@@ -1,80 +1,28 @@
 """From the bytes of an element to a decoded WQE and the slots of its line."""
 
-from collections.abc import Callable
-
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.abi.enums import SendFlags, WcStatus
-from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
+from hdl.abi.enums import WcStatus
+from hdl.abi.virtio_rdma import SGE
+from hdl.abi.wqe_formats import FIELDS, FORMAT_BITS, card_formats
 from hdl.common.count import add_up
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
 from hdl.ports.jobs import Destination, SendWqe
-from hdl.ports.operations import RequestOperation, decode_request
-from hdl.wire.gateware import swap as swap_bytes
 from hdl.wire.opcodes import Kind
 
+from .format import ElementFields, atomic_operands, element_limit
 from .types import Word
 
-__all__ = [
-    "OPERANDS",
-    "RECV_BYTES",
-    "SEND_BYTES",
-    "Slot",
-    "WqeDecode",
-    "WqeResult",
-    "atomic_operands",
-    "destination",
-    "element_limit",
-]
+__all__ = ["MAX_MESSAGE", "Slot", "WqeDecode", "WqeResult"]
 
-#: Fixed parts of the elements; the SGEs (or inline bytes) follow.
-SEND_BYTES = POST_SEND.size
-RECV_BYTES = POST_RECV.size
 #: Most bytes of a message (IBTA vol 1, 9.7.7 and 10.7.2.2 give 2**31 for RC).
 MAX_MESSAGE = 1 << 31
 MESSAGE_BITS = MAX_MESSAGE.bit_length()
 
 _SGE_LENGTH = 8 * SGE.offset("length")
-#: Fields of an atomic that are its operands.
-OPERANDS = ("compare_add", "swap")
-
-
-def header_words(config: NicConfig) -> int:
-    """Words of a WQE's fixed part that are kept."""
-    last = "wr.atomic.rkey" if config.atomics else "wr.rdma.rkey"
-    last = "wr.bind.rkey" if config.windows else last
-    last = "wr.ud.av.dmac" if config.ud else last
-    return -(-(POST_SEND.offset(last) + POST_SEND.place(last).size) // 8)
-
-
-def atomic_operands(operation: RequestOperation, compare_add: Value, swap: Value) -> Value:
-    """The operands of an atomic as the end of AtomicETH, from their fields in the WQE; 16 bytes."""
-    compares, swap_add = operation.compares, Mux(operation.compares, swap, compare_add)
-    return Cat(swap_bytes(swap_add), swap_bytes(compare_add) & compares.replicate(64))
-
-
-def element_limit(config: NicConfig) -> int:
-    """Bytes of the longest valid WQE."""
-    return SEND_BYTES + max(SGE.size * config.max_sge, config.max_inline)
-
-
-def destination(m: Module, field: Callable[[str], Value]) -> Signal:
-    """The address vector of a WQE from the fields of cmd_post_send; ``field`` gives one by name.
-    Of BIND_MW it holds the operands that lie there (``hdl.ports.shared.operands``)."""
-    found = Signal(Destination, name="destination_now")
-    packed = field("wr.ud.av.sl_tclass_flowlabel")
-    m.d.comb += [
-        found.pd.eq(field("wr.ud.av.pdn")),
-        found.gid_index.eq(field("wr.ud.av.gid_index")),
-        Cat(found.flow_label, found.traffic_class, found.sl).eq(packed),
-        found.dgid.eq(field("wr.ud.av.dgid")),
-        found.hop_limit.eq(field("wr.ud.av.hop_limit")),
-        found.dmac.eq(field("wr.ud.av.dmac")),
-    ]
-    return found
 
 
 class Slot(data.Struct):
@@ -98,9 +46,9 @@ class WqeDecode(wiring.Component):
 
     Spec: virtio-rdma VR-4.1, VR-4.2, VR-4.4 to VR-4.6; IBTA vol 1, 11.6.2 (completion return
     status).
-    Members: ``receive`` (1: cmd_post_recv, 0: cmd_post_send; stable); ``i`` words; ``length`` of
-    the element in bytes, valid with the last word; ``slot`` the slots; ``o`` the result, after the
-    last slot.
+    Members: ``receive`` (1: a receive WQE) and ``wqe_format`` (a row of ``WQE_FORMATS``), both
+    stable; ``i`` words; ``length`` of the element in bytes, valid with the last word; ``slot`` the
+    slots, SGEs as ``Sge`` has them; ``o`` the result, after the last slot.
     Latency: 5 cycles after the last word, 6 if it ends an SGE. Throughput: eight bytes a cycle.
     Errors: LOC_QP_OP_ERR when the element contradicts itself (shorter than its fixed part, num_sge
     above ``max_sge`` or not what the length says, INLINE with SGEs, an opcode above 255);
@@ -116,6 +64,7 @@ class WqeDecode(wiring.Component):
         super().__init__(
             {
                 "receive": In(1),
+                "wqe_format": In(FORMAT_BITS),
                 "i": In(stream.Signature(Word)),
                 "length": In(32),
                 "slot": Out(stream.Signature(Slot)),
@@ -125,8 +74,15 @@ class WqeDecode(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words = header_words(self._config)
+        words = -(-ElementFields.kept(self._config) // 8)
         header = Signal(64 * words)  # stays until the result has been taken
+        fields = ElementFields(
+            self._config,
+            header,
+            formats=card_formats(self._config),
+            number=self.wqe_format,
+            receive=self.receive,
+        )
         length = Signal(self._length_bits, reset_less=True)
         # Words of the element, then two of zeros that push out the last slot.
         word, step = Signal(64), Signal()
@@ -139,20 +95,17 @@ class WqeDecode(wiring.Component):
                 for i in range(words):
                     with m.Case(i):
                         m.d.sync += header[64 * i : 64 * (i + 1)].eq(word)
-        slot, slot_valid, fresh, free = self._slots(m, word, number, step)
+        slot, slot_valid, fresh, free = self._slots(m, fields, word, number, step)
         # Sum of the lengths, when a slot that holds an SGE has been built.
-        sum_, num_sge = Signal(38), self._field(header, POST_SEND, "num_sge")  # of 32 slots
+        sum_, num_sge = Signal(38), fields["num_sge"]  # of 32 slots
         counts = Signal()  # a cycle later: the next slot comes another later
         m.d.sync += counts.eq(fresh & (num_sge[5:].any() | (slot.slot < num_sge[:5])))
         add_up(m, sum_, slot.data[_SGE_LENGTH : _SGE_LENGTH + 32], counts)
-        conclude = self._result(m, header, length, sum_)
+        conclude = self._result(m, fields, length, sum_)
         operation, operands = self.o.payload.wqe.operation, Signal(Slot)
         if self._config.atomics:
-            fields = (self._field(header, POST_SEND, f"wr.atomic.{name}") for name in OPERANDS)
-            m.d.comb += [
-                operands.slot.eq(OPERAND_SLOT),
-                operands.data.eq(atomic_operands(operation, *fields)),
-            ]
+            pair = atomic_operands(operation, fields["compare_add"], fields["swap"])
+            m.d.comb += [operands.slot.eq(OPERAND_SLOT), operands.data.eq(pair)]
 
         with m.FSM(name="state"):
             # WORDS: takes the element's words; ends with the last one.
@@ -196,13 +149,7 @@ class WqeDecode(wiring.Component):
             m.d.sync += [header.eq(0), number.eq(0), sum_.eq(0)]
         return m
 
-    @staticmethod
-    def _field(header: Signal, struct, name: str):
-        """A field of the element's fixed part."""
-        start = 8 * struct.offset(name)
-        return header[start : start + 8 * struct.place(name).size]
-
-    def _slots(self, m: Module, word: Signal, number: Signal, step: Signal):
+    def _slots(self, m: Module, fields: ElementFields, word: Signal, number: Signal, step: Signal):
         """Slots of 16 bytes behind the fixed part, which ends within a word.
 
         Returns the slot, whether it has not been taken, whether it has just been built, and whether
@@ -212,26 +159,23 @@ class WqeDecode(wiring.Component):
         slot, slot_valid, fresh = Signal(Slot, reset_less=True), Signal(), Signal()
         # ``aligned`` is the part's word ``part``: 8 bytes from the end of the fixed part on.
         aligned, part, in_part = Signal(64), Signal(8), Signal()
-        send_word, send_byte = divmod(SEND_BYTES, 8)
-        recv_word, recv_byte = divmod(RECV_BYTES, 8)
-        begins = Mux(self.receive, (recv_word + 1) % 2, (send_word + 1) % 2)  # ``number[0]`` then
-        with m.If(self.receive):
-            m.d.comb += [
-                aligned.eq(Cat(before[8 * recv_byte :], word[: 8 * recv_byte])),
-                part.eq(number - (recv_word + 1)),
-                in_part.eq(number > recv_word),
-            ]
-        with m.Else():
-            m.d.comb += [
-                aligned.eq(Cat(before[8 * send_byte :], word[: 8 * send_byte])),
-                part.eq(number - (send_word + 1)),
-                in_part.eq(number > send_word),
-            ]
+        whole = fields.fixed[3:]  # words of the fixed part
+        begins = ~whole[0]  # ``number[0]`` of a word that begins a slot
+        parts = fields.choose(
+            lambda layout: layout.fixed % 8,
+            lambda byte: Cat(before[8 * byte :], word[: 8 * byte]),
+        )
+        m.d.comb += [
+            aligned.eq(parts),
+            part.eq(number - fields.choose(lambda layout: layout.fixed // 8 + 1, Const)),
+            in_part.eq(number > whole),
+        ]
         m.d.comb += [
             self.slot.payload.eq(slot),
             self.slot.valid.eq(slot_valid),
             free.eq(~slot_valid | (number[0] == begins)),
         ]
+        unit = Cat(low, aligned)
         with m.If(self.slot.ready):
             m.d.sync += slot_valid.eq(0)
         with m.If(step):
@@ -241,50 +185,34 @@ class WqeDecode(wiring.Component):
             with m.If(in_part & part[0] & (part < 64)):
                 m.d.sync += [
                     slot.slot.eq(part[1:6]),
-                    slot.data.eq(Cat(low, aligned)),
+                    slot.data.eq(Mux(fields.inline, unit, fields.sge(unit))),
                     slot_valid.eq(1),
                 ]
         m.d.sync += fresh.eq(step & in_part & part[0] & (part < 64))
         return slot, slot_valid, fresh, free
 
-    def _result(self, m: Module, header: Signal, length: Signal, sum_: Signal):
+    def _result(self, m: Module, fields: ElementFields, length: Signal, sum_: Signal):
         """The WQE that the fields say.
 
         Returns a function that adds what its length and its status are."""
-
-        def field(struct, name):
-            return self._field(header, struct, name)
-
-        flags, num_sge, inline = field(POST_SEND, "send_flags"), Signal(32), Signal()
+        num_sge, inline = Signal(32), Signal()
         error, total = Signal(8, reset_less=True), Signal(32, reset_less=True)
         # Bytes behind the fixed part; negative when it is not whole.
         rest = Signal(signed(self._length_bits + 1), reset_less=True)
         wqe = self.o.payload.wqe
         # The words that push out the last slot leave time for it.
-        m.d.sync += rest.eq(length - Mux(self.receive, RECV_BYTES, SEND_BYTES))
+        m.d.sync += rest.eq(length - fields.fixed)
         m.d.comb += [
-            num_sge.eq(field(POST_SEND, "num_sge")),
-            inline.eq(~self.receive & ((flags & SendFlags.INLINE) != 0)),
+            num_sge.eq(fields["num_sge"]),
+            inline.eq(~self.receive & fields.inline),
             self.o.payload.error.eq(error),
-            wqe.operation.eq(decode_request(m, self._config, field(POST_SEND, "opcode")[:8])),
-            wqe.fence.eq((flags & SendFlags.FENCE) != 0),
-            wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
-            wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),
+            wqe.operation.eq(fields.operation(m)),
             wqe.inline.eq(inline),
-            wqe.num_sge.eq(num_sge),
-            wqe.wr_id.eq(Mux(self.receive, field(POST_RECV, "wr_id"), field(POST_SEND, "wr_id"))),
-            wqe.imm.eq(field(POST_SEND, "ex")),
-            wqe.remote_addr.eq(field(POST_SEND, "wr.rdma.remote_addr")),
-            wqe.rkey.eq(field(POST_SEND, "wr.rdma.rkey")),
             wqe.length.eq(total),
         ]
-        if self._config.atomics:
-            with m.If(wqe.operation.kind == Kind.ATOMIC):
-                m.d.comb += wqe.rkey.eq(field(POST_SEND, "wr.atomic.rkey"))
+        m.d.comb += [wqe[name].eq(fields[name]) for name in FIELDS]
         if self._config.ud or self._config.windows:
-            m.d.comb += self.o.payload.destination.eq(
-                destination(m, lambda name: field(POST_SEND, name))
-            )
+            m.d.comb += self.o.payload.destination.eq(fields.destination(m))
         # The sum is more than MAX_MESSAGE: without a carry chain.
         exceeds = sum_[MESSAGE_BITS:].any() | (
             sum_[MESSAGE_BITS - 1] & sum_[: MESSAGE_BITS - 1].any()
@@ -301,7 +229,7 @@ class WqeDecode(wiring.Component):
                     num_sge != 0,
                     too_many | (rest != (num_sge[:6] << 4)),
                 )
-                | (~self.receive & (field(POST_SEND, "opcode")[8:] != 0))
+                | (~self.receive & fields.opcode[8:].any())
             ),
             inline_long.eq(rest > self._max_inline),
         ]

@@ -12,9 +12,8 @@ from hdl.config import NicConfig
 from ..ring.descriptor import ShortDescriptors
 from ..ring.heads import RingHeads
 from ..ring.types import Table
-from .decode import RECV_BYTES, SEND_BYTES
 from .plain import PlainPath, path_members
-from .short import SHORT_RECV, SHORT_SEND, ShortWqes
+from .short import SHORT_RECV, SHORT_SEND, ShortWqes, fixed_bytes
 from .types import WqeJob
 
 __all__ = ["FastPath", "wqe_path"]
@@ -52,7 +51,7 @@ class FastPath(wiring.Component):
         m.submodules.heads = heads = RingHeads(config=config, lines=lines, depth=depth)
         m.submodules.descriptors = descriptors = ShortDescriptors(
             config=config,
-            least=RECV_BYTES if self._receive else SEND_BYTES,
+            least=fixed_bytes(config, receive=self._receive),
             most=SHORT_RECV if self._receive else SHORT_SEND,
             depth=depth,
             guesses=not self._receive,

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.abi.enums import SendFlags
-from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
+from hdl.abi.virtio_rdma import SGE
+from hdl.abi.wqe_formats import FIELDS, card_formats
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import BLOCK_ROWS
 from hdl.common.sums import wide_sum
@@ -13,28 +13,30 @@ from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS
-from hdl.ports.operations import decode_request
 from hdl.wire.opcodes import Kind
 
 from ..ring.flow import ReadFlow
 from ..ring.types import Element
-from .decode import (
-    MAX_MESSAGE,
-    OPERANDS,
-    RECV_BYTES,
-    SEND_BYTES,
-    Slot,
-    atomic_operands,
-    destination,
-)
+from .decode import MAX_MESSAGE, Slot
+from .format import ElementFields, atomic_operands, first_format, format_of
 from .slot_window import SLOT_BYTES, SlotWindow
 from .types import Verdict
 
-__all__ = ["ShortWqes", "SHORT_SEND", "SHORT_RECV"]
+__all__ = ["ShortWqes", "SHORT_SEND", "SHORT_RECV", "fixed_bytes"]
 
 #: Bytes of the longest elements taken: eleven SGEs or 181 bytes inline; seven SGEs.
 SHORT_SEND, SHORT_RECV = 256, 128
 _LENGTH = 8 * SGE.offset("length")
+
+
+def fixed_bytes(config: NicConfig, *, receive: bool) -> int:
+    """Bytes of the fixed part of the elements that the fast path reads. Errors: ValueError for a
+    first format in which that depends on the opcode."""
+    form = first_format(config)
+    found = {layout.fixed for layout in ([form.receive] if receive else form.send)}
+    if len(found) > 1:
+        raise ValueError(f"Fixed parts of the first format must be equal, not of {found} bytes")
+    return found.pop()
 
 
 class _Waiting(data.Struct):
@@ -80,13 +82,13 @@ class ShortWqes(wiring.Component):
     Latency: a host read plus 5 cycles to the first slot. Throughput: an element with one SGE in 4
     cycles, each further slot one more, at 64 bits each slot two; reads of ``depth`` elements are in
     flight meanwhile.
-    Errors: an element that is not a good WQE, and memory that does not answer, is ``odd``: the
-    slow path says what is wrong. Reset: empty; nothing may be in flight.
+    Errors: an element that is not a good WQE of the card's first format, and memory that does not
+    answer, is ``odd``: the slow path says what is wrong. Reset: empty; nothing may be in flight.
     """
 
     def __init__(self, *, config: NicConfig, depth: int, receive: bool = False):
         self._config, self._depth, self._receive = config, depth, receive
-        self._fixed_bytes = RECV_BYTES if receive else SEND_BYTES
+        self._fixed_bytes = fixed_bytes(config, receive=receive)
         self._size = SHORT_RECV if receive else SHORT_SEND
         self._header_beats = -(-self._fixed_bytes // (config.width // 8))
         super().__init__(
@@ -110,16 +112,17 @@ class ShortWqes(wiring.Component):
         m.submodules.window = window = SlotWindow(
             width=self._config.width, fixed_bytes=self._fixed_bytes
         )
+        sge = self._fields(element.fixed).sge(window.slot)
         self._ask(m)
         self._judge(m, element)
         m.d.comb += [
             self.slot.slot.eq(element.number),
-            self.slot.data.eq(window.slot),
+            self.slot.data.eq(Mux(element.inline, window.slot, sge)),
             self.slot_line.eq(element.line),
             self.slot_valid.eq(window.slot_valid),
         ]
         # The lengths of the SGEs that have been written, and of the one that is.
-        length = window.slot[_LENGTH : _LENGTH + 32]
+        length = sge[_LENGTH : _LENGTH + 32]
         lengths = wide_sum(m, element.total, length, block=18)
         with m.FSM(name="decode"):
             self._begin(m, element)
@@ -168,20 +171,35 @@ class ShortWqes(wiring.Component):
         # Elements that have come, each whether in error: as late as the last of their beats.
         m.submodules.arrivals = arrivals = StreamFifo(shape=1, depth=self._depth)
         asked, response = self.i.payload, self.read_client.rsp
+        # Elements of another format than the first are for the slow path.
+        first, *_ = card_formats(self._config)
+        odd = asked.odd | (format_of(self._config, asked.table.rules) != first)
         m.d.comb += [
             arrivals.i.valid.eq(response.valid & response.payload.last),
             arrivals.i.payload.eq(response.payload.error),
             flow.i.payload.function.eq(asked.table.function),
             flow.i.payload.addr.eq(asked.addr),
             flow.i.payload.length.eq(asked.length),
-            flow.i.valid.eq(self.i.valid & ~asked.odd & waits.i.ready),
+            flow.i.valid.eq(self.i.valid & ~odd & waits.i.ready),
             waits.i.payload.head.eq(asked.head),
             waits.i.payload.failed.eq(asked.failed),
-            waits.i.payload.odd.eq(asked.odd),
+            waits.i.payload.odd.eq(odd),
             waits.i.payload.length.eq(asked.length),
             waits.i.valid.eq(self.i.valid & flow.i.ready),
             self.i.ready.eq(waits.i.ready & flow.i.ready),
         ]
+
+    def _fields(self, fixed: Signal) -> ElementFields:
+        """The fixed part, of a WQE of the card's first format."""
+        formats = card_formats(self._config)
+        first, *_ = formats
+        return ElementFields(
+            self._config,
+            fixed,
+            formats={first: formats[first]},
+            number=Const(first),
+            receive=self._receive,
+        )
 
     def _judge(self, m: Module, element: _Element) -> None:
         """What the fixed part says, and whether the lengths agree. What does not fit is looked at
@@ -189,22 +207,18 @@ class ShortWqes(wiring.Component):
         config, fixed, behind, total = self._config, element.fixed, element.behind, element.total
         most_sges = min((self._size - self._fixed_bytes) // SLOT_BYTES, config.max_sge)
 
-        def field(name):
-            struct = POST_RECV if self._receive else POST_SEND
-            start = 8 * struct.offset(name)
-            return fixed[start : start + 8 * struct.place(name).size]
-
+        fields = self._fields(fixed)
         num_sge = element.num_sge
         by_sges = (num_sge <= most_sges) & (behind == Cat(Const(0, 4), num_sge[:4]))
         verdict, wqe = self.o.payload, self.o.payload.wqe
         m.d.comb += [
-            num_sge.eq(field("num_sge")),
+            num_sge.eq(fields["num_sge"]),
             behind.eq(element.work.length - self._fixed_bytes),
             verdict.head.eq(element.work.head),
             verdict.failed.eq(element.work.failed),
             verdict.line.eq(element.line),
             wqe.num_sge.eq(num_sge),
-            wqe.wr_id.eq(field("wr_id")),
+            wqe.wr_id.eq(fields["wr_id"]),
         ]
         if self._receive:
             m.d.comb += [
@@ -213,32 +227,27 @@ class ShortWqes(wiring.Component):
                 wqe.length.eq(Mux(total[32:].any(), 0xFFFF_FFFF, total[:32])),
             ]
             return
-        flags, inline = field("send_flags"), element.inline
+        inline = element.inline
         by_bytes = (num_sge == 0) & (behind <= min(config.max_inline, 0xFF))
         m.d.comb += [
-            inline.eq((flags & SendFlags.INLINE) != 0),
-            element.fits.eq(Mux(inline, by_bytes, by_sges) & (field("opcode")[8:] == 0)),
+            inline.eq(fields.inline),
+            element.fits.eq(Mux(inline, by_bytes, by_sges) & ~fields.opcode[8:].any()),
             verdict.odd.eq(element.is_odd | (total > MAX_MESSAGE)),
-            wqe.operation.eq(decode_request(m, config, field("opcode")[:8])),
-            wqe.fence.eq((flags & SendFlags.FENCE) != 0),
-            wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
-            wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),
+            wqe.operation.eq(fields.operation(m)),
             wqe.inline.eq(inline),
-            wqe.imm.eq(field("ex")),
-            wqe.remote_addr.eq(field("wr.rdma.remote_addr")),
-            wqe.rkey.eq(field("wr.rdma.rkey")),
             wqe.length.eq(Mux(inline, behind, total)),
         ]
+        m.d.comb += [
+            wqe[name].eq(fields[name]) for name in FIELDS if name not in ("num_sge", "wr_id")
+        ]
         if config.atomics:
-            operands = (field(f"wr.atomic.{name}") for name in OPERANDS)
+            pair = atomic_operands(wqe.operation, fields["compare_add"], fields["swap"])
             m.d.comb += [
-                element.operands.eq(atomic_operands(wqe.operation, *operands)),
+                element.operands.eq(pair),
                 element.is_atomic.eq(wqe.operation.kind == Kind.ATOMIC),
             ]
-            with m.If(element.is_atomic):
-                m.d.comb += wqe.rkey.eq(field("wr.atomic.rkey"))
         if config.ud or config.windows:
-            m.d.comb += verdict.destination.eq(destination(m, field))
+            m.d.comb += verdict.destination.eq(fields.destination(m))
 
     def _keep(self, m: Module, element: _Element, number: int) -> None:
         """Keep the fixed part's bytes in its beat ``number``."""

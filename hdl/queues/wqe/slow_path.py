@@ -10,8 +10,9 @@ from hdl.ports.jobs import Destination, FetchStatus, QueueErrorCause, SendWqe
 from hdl.ports.rows import RingRules
 
 from ..ring.walker import Walker
-from .decode import Slot, WqeDecode, element_limit
+from .decode import Slot, WqeDecode
 from .element import ElementReader
+from .format import element_limit, format_of
 
 __all__ = ["SlowPath", "ChainWqe", "WqeFound", "MAX_CHAIN"]
 
@@ -81,9 +82,10 @@ class SlowPath(wiring.Component):
         connect(m, decode.slot, flipped(self.slot))
 
         job, answer = self.i.payload, self.o.payload
-        busy = Signal()  # with one WQE: function, kind and cause are its
+        busy = Signal()  # with one WQE: function, kind, format and cause are its
         function, receive = Signal(8, reset_less=True), Signal(reset_less=True)
         cause = Signal(QueueErrorCause, reset_less=True)
+        wqe_format = Signal.like(decode.wqe_format, reset_less=True)
         m.d.comb += [
             self.i.ready.eq(~busy & walker.i.ready),
             walker.i.valid.eq(self.i.valid & ~busy),
@@ -96,6 +98,7 @@ class SlowPath(wiring.Component):
             walker.i.payload.readable.eq(1),
             element.function.eq(function),
             decode.receive.eq(receive),
+            decode.wqe_format.eq(wqe_format),
             decode.length.eq(element.length),
             # The decoder keeps its result until it is taken.
             self.o.valid.eq(decode.o.valid),
@@ -119,5 +122,10 @@ class SlowPath(wiring.Component):
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += busy.eq(0)
         with m.Elif(self.i.valid & self.i.ready):
-            m.d.sync += [busy.eq(1), function.eq(job.function), receive.eq(job.receive)]
+            m.d.sync += [
+                busy.eq(1),
+                function.eq(job.function),
+                receive.eq(job.receive),
+                wqe_format.eq(format_of(self._config, job.rules)),
+            ]
         return m

@@ -246,4 +246,10 @@ FAULTS = (
         force=Force("hdl.queues.control.engine:ControlEngine", "job.position", masked(0xFFF0)),
         tests=("tests/queues/test_queues.py::test_engine[events-64]",),
     ),
+    Fault(
+        name="wqe-format-ignored",
+        what="every WQE is decoded as if it had the first format",
+        force=Force("hdl.queues.wqe.decode:WqeDecode", "wqe_format", stuck(0)),
+        tests=("tests/queues/test_formats.py::test_send_wqes_of_both_formats[1]",),
+    ),
 )
