@@ -339,7 +339,7 @@ class Host:
         row = row_map("queue").unpack(words)
         found = [row.pop(f"rules.{name}") for name in ("event_idx", "in_order", "indirect")]
         assert sum(bit << i for i, bit in enumerate(found)) == int(self.dut.features.value)
-        assert not row.pop("rules.packed")
+        assert not row.pop("rules.packed") | row.pop("rules.wqe_format")
         return row
 
     # What the driver's platform needs -----------------------------------------------------------
