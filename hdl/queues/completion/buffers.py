@@ -16,12 +16,10 @@ from hdl.ports.jobs import Completion, QueueErrorCause
 from hdl.ports.numbers import CqNumber, completion_queue
 from hdl.ports.rows import CqRow, QueueRow
 
-from ..ring.descriptor import ShortDescriptors
-from ..ring.heads import RingHeads
 from ..ring.packed import is_packed, used_base
-from ..ring.plain import OddElements, PlainHeads
 from ..ring.reach import Reach, reach_flow, read_reach
-from ..ring.types import ChainJob, Table
+from ..ring.reader import RingReader
+from ..ring.types import ChainJob
 from .rows import Check, CheckVerdict, CompletionJob, Found, Kind, Ring, Waiting
 
 __all__ = ["CqBuffers", "MAX_CHAIN"]
@@ -49,8 +47,8 @@ class CqBuffers(wiring.Component):
     if none is here. ``read_client0`` avail indices, ``read_client1`` ring entries,
     ``read_client2`` descriptors.
     A completion passes three stages, each with up to 32 reads in flight: the avail index, if the
-    last one read is used up; the ring entries (RingHeads); the descriptor (ShortDescriptors). In
-    the first its position is taken. A completion whose CQ's index is being read waits there for
+    last one read is used up; the ring entries; the descriptor (both in RingReader). In the first
+    its position is taken. A completion whose CQ's index is being read waits there for
     it, those of other CQs go by as long as none waits.
     Latency: 30 cycles, and two host reads (one with entries at hand, three without an index).
     Throughput: a completion in 4 cycles, one without a CQE in 3.
@@ -86,23 +84,15 @@ class CqBuffers(wiring.Component):
         config = self._config
         bits = max(1, ceil_log2(config.cqs))
         m.submodules.polls = polls = reach_flow(config, reads=READS, bypass=False)
-        if config.wqes_ahead > 1:
-            m.submodules.heads = heads = RingHeads(
-                config=config, lines=min(LINES, 1 << bits), depth=READS
-            )
-            m.submodules.descriptors = descriptors = ShortDescriptors(
-                config=config,
-                least=CQE.size,
-                most=MAX_CHAIN,
-                depth=READS,
-                writable=True,
-                guesses=False,
-                bypass=False,
-            )
-            connect(m, descriptors.read_client, flipped(self.read_client2))
-        else:
-            m.submodules.heads = heads = PlainHeads(config=config)
-            m.submodules.descriptors = descriptors = OddElements()
+        m.submodules.reader = reader = RingReader(
+            config=config,
+            lines=min(LINES, 1 << bits),
+            depth=READS,
+            least=CQE.size,
+            most=MAX_CHAIN,
+            writable=True,
+            urgent=False,
+        )
         inside = min(WAITING, config.packets_ahead)
         m.submodules.kinds = kinds = StreamFifo(shape=Kind, depth=inside)
         m.submodules.checks = checks = StreamFifo(shape=Check, depth=inside)
@@ -124,20 +114,9 @@ class CqBuffers(wiring.Component):
         m.submodules.available = available = Ram(shape=16, depth=config.cqs, reads=2)
         m.submodules.errors = errors = Ram(shape=1, depth=config.cqs, reads=3)
         connect(m, polls.read_client, flipped(self.read_client0))
-        connect(m, heads.read_client, flipped(self.read_client1))
-        connect(m, heads.o, descriptors.i)
-        # Descriptor tables, beside the heads: room for as many as wait.
-        m.submodules.tables = tables = StreamFifo(shape=Table, depth=BLOCK)
-        connect(m, tables.o, descriptors.table)
-        job = heads.i.payload
-        m.d.comb += [
-            tables.i.valid.eq(heads.i.valid & heads.i.ready),
-            tables.i.payload.function.eq(job.request.function),
-            tables.i.payload.desc.eq(job.desc),
-            tables.i.payload.size_log2.eq(job.size_log2),
-            tables.i.payload.rules.eq(job.rules),
-        ]
-        m.d.comb += heads.flush.eq(self.flush)
+        connect(m, reader.read_client0, flipped(self.read_client1))
+        connect(m, reader.read_client1, flipped(self.read_client2))
+        m.d.comb += reader.flush.eq(self.flush)
 
         clear = Signal(range(config.cqs))
         with m.If(~self.ready):
@@ -146,8 +125,8 @@ class CqBuffers(wiring.Component):
         taken, passing = self._take(
             m, polls, (kinds, waiting), (checks, rings), positions, available, errors
         )
-        checked, wrong = self._check(m, polls, (checks, rings), verdicts, heads, available, errors)
-        self._give(m, (kinds, waiting), verdicts, descriptors, found, passing)
+        checked, wrong = self._check(m, polls, (checks, rings), verdicts, reader, available, errors)
+        self._give(m, (kinds, waiting), verdicts, reader, found, passing)
 
         # What is to be written, a cycle later: nobody reads it before, and a cycle's delay harms
         # neither who waits for an index nor who finds a CQ in error.
@@ -163,7 +142,7 @@ class CqBuffers(wiring.Component):
             available_write.eq(checked),
             error_write.eq(wrong),
             check_cq.eq(check.cq),
-            index.eq(heads.i.payload.request.known),
+            index.eq(reader.i.payload.request.known),
         ]
         with m.If(self.fault):
             m.d.sync += [fault.eq(1), fault_cq.eq(self.fault_cq)]
@@ -309,12 +288,12 @@ class CqBuffers(wiring.Component):
             m.d.comb += passing.eq(self.i.valid & ~self.hold & ~self.i.payload.emit)
         return taken, passing
 
-    def _check(self, m: Module, polls, checks, verdicts, heads, available, errors):
+    def _check(self, m: Module, polls, checks, verdicts, reader, available, errors):
         """Says of each completion with a CQE whether it is lost; returns whether an avail index,
         and whether an error, is to be written."""
         bits = len(errors.read1.index)
         checks, rings = checks
-        check, verdict, job = checks.o.payload, verdicts.i.payload, heads.i.payload
+        check, verdict, job = checks.o.payload, verdicts.i.payload, reader.i.payload
         ring = rings.o.payload
         index, ahead = Signal(16, reset_less=True), Signal(16, reset_less=True)
         answer, failed = Signal(16), Signal(reset_less=True)
@@ -380,8 +359,8 @@ class CqBuffers(wiring.Component):
                     m.d.comb += verdict.cause.eq(QueueErrorCause.AVAIL_INDEX)
                 with m.Else():
                     m.d.comb += [
-                        heads.i.valid.eq(1),
-                        done.eq(heads.i.ready),
+                        reader.i.valid.eq(1),
+                        done.eq(reader.i.ready),
                         checked.eq(done & check.poll),
                     ]
                 with m.If(wrong):
@@ -390,10 +369,10 @@ class CqBuffers(wiring.Component):
                     m.next = "LOOK"
         return checked, wrong
 
-    def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
+    def _give(self, m: Module, waiting, verdicts, reader, found, passing) -> None:
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
         kinds, waiting = waiting
-        element, buffer = descriptors.o.payload, found.i.payload
+        element, buffer = reader.o.payload, found.i.payload
         table, for_slow = element.table, Signal()
         # Nothing is known of the completion that the FIFO is about to give.
         m.d.comb += self.soon.eq(passing | ((kinds.level != 0) & ~kinds.o.valid))
@@ -403,9 +382,9 @@ class CqBuffers(wiring.Component):
             buffer.addr.eq(element.addr),
             buffer.odd.eq(element.odd),
             buffer.failed.eq(element.failed),
-            found.i.valid.eq(descriptors.o.valid & (~for_slow | self.chain.ready)),
-            descriptors.o.ready.eq(found.i.ready & (~for_slow | self.chain.ready)),
-            self.chain.valid.eq(descriptors.o.valid & for_slow & found.i.ready),
+            found.i.valid.eq(reader.o.valid & (~for_slow | self.chain.ready)),
+            reader.o.ready.eq(found.i.ready & (~for_slow | self.chain.ready)),
+            self.chain.valid.eq(reader.o.valid & for_slow & found.i.ready),
             self.chain.payload.function.eq(table.function),
             self.chain.payload.desc.eq(table.desc),
             self.chain.payload.size_log2.eq(table.size_log2),

@@ -42,6 +42,7 @@ class RingHeads(wiring.Component):
     """Finds the heads at positions that are known to be available, in the order of the jobs.
 
     Spec: Virtio 1.2, 2.7.6 (available ring).
+    Parameters: ``lines`` of entries at hand; jobs (``depth``) and ``reads`` in flight.
     Members: ``i`` jobs: the queue is enabled, ``request.known`` lies 1 to the queue's size ahead of
     ``request.position``; ``o`` one HeadFound per job; ``flush`` (a cycle, with nothing inside)
     forgets the entries read ahead. ``guess`` of a queue that is in order asks for the descriptor
@@ -64,10 +65,10 @@ class RingHeads(wiring.Component):
     Reset: nothing at hand.
     """
 
-    def __init__(self, *, config: NicConfig, lines: int, depth: int):
+    def __init__(self, *, config: NicConfig, lines: int, depth: int, reads: int = READS):
         if lines < 2 or lines & (lines - 1):
             raise ValueError(f"Lines must be a power of two, at least 2, not {lines!r}")
-        self._config, self._lines, self._depth = config, lines, depth
+        self._config, self._lines, self._depth, self._reads = config, lines, depth, reads
         super().__init__(
             {
                 "i": In(stream.Signature(FastPathJob)),
@@ -93,7 +94,7 @@ class RingHeads(wiring.Component):
         m.submodules.bases = Ram(shape=16, depth=self._lines)  # head - position
         m.submodules.jobs = jobs = StreamFifo(shape=looked, depth=self._depth)
         m.submodules.flow = flow = ReadFlow(
-            config=self._config, size=BATCH * ENTRY_BITS // 8, reads=READS, bypass=False
+            config=self._config, size=BATCH * ENTRY_BITS // 8, reads=self._reads, bypass=False
         )
         connect(m, flow.read_client, flipped(self.read_client))
 

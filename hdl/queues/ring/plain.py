@@ -10,22 +10,24 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
 from .read import BlockReader
-from .types import RING_OFFSET, Element, FastPathJob, HeadFound, Table
+from .types import RING_OFFSET, FastPathJob, HeadFound
 
-__all__ = ["OddElements", "PlainHeads"]
+__all__ = ["PlainHeads"]
 
 
 class PlainHeads(wiring.Component):
     """RingHeads that keeps nothing: each job is a host read, one after the other.
 
+    Parameters: ``kept``: who gives a job keeps its payload as it is until its head is taken, so
+    there is no register for it.
     Members: ``i``, ``o``, ``flush``, ``read_client`` as in RingHeads.
     Latency: a host read and 5 cycles. Throughput: one job at a time.
     Errors: ``failed`` in HeadFound: host memory did not answer; the head is not checked here.
     Reset: idle.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._width = config.width
+    def __init__(self, *, config: NicConfig, kept: bool = False):
+        self._width, self._kept = config.width, kept
         super().__init__(
             {
                 "i": In(stream.Signature(FastPathJob)),
@@ -39,7 +41,7 @@ class PlainHeads(wiring.Component):
         m = Module()
         m.submodules.reader = reader = BlockReader(width=self._width, size=8)
         connect(m, reader.read_client, flipped(self.read_client))
-        job = Signal(FastPathJob, reset_less=True)
+        job = self.i.payload if self._kept else Signal(FastPathJob, reset_less=True)
         entry, addr = Signal(OFFSET_BITS, reset_less=True), Signal(64, reset_less=True)
         carry, asks = Signal(), reader.i.payload
         m.d.comb += [
@@ -53,7 +55,8 @@ class PlainHeads(wiring.Component):
             # IDLE: takes a job; ends with it.
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
-                m.d.sync += job.eq(self.i.payload)
+                if not self._kept:
+                    m.d.sync += job.eq(self.i.payload)
                 with m.If(self.i.valid):
                     m.next = "PLACE"
             # PLACE: works out where the entry is in the ring; one cycle.
@@ -79,37 +82,4 @@ class PlainHeads(wiring.Component):
                 m.d.comb += [self.o.valid.eq(reader.o.valid), reader.o.ready.eq(self.o.ready)]
                 with m.If(self.o.valid & self.o.ready):
                     m.next = "IDLE"
-        return m
-
-
-class OddElements(wiring.Component):
-    """ShortDescriptors that reads none: every chain is ``odd``, for who walks chains.
-
-    Members: ``i``, ``table``, ``o`` as in ShortDescriptors. Latency: none. Errors: ``failed`` as it
-    comes. Reset: nothing is held.
-    """
-
-    def __init__(self):
-        super().__init__(
-            {
-                "i": In(stream.Signature(HeadFound)),
-                "table": In(stream.Signature(Table)),
-                "o": Out(stream.Signature(Element)),
-            }
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        element, gone = self.o.payload, Signal()
-        m.d.comb += [
-            self.o.valid.eq(self.i.valid & self.table.valid),
-            gone.eq(self.o.valid & self.o.ready),
-            self.i.ready.eq(gone),
-            self.table.ready.eq(gone),
-            element.head.eq(self.i.payload.head),
-            element.place.eq(self.i.payload.head),
-            element.failed.eq(self.i.payload.failed),
-            element.table.eq(self.table.payload),
-            element.odd.eq(1),
-        ]
         return m

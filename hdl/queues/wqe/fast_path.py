@@ -9,9 +9,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
 from hdl.config import NicConfig
 
-from ..ring.descriptor import ShortDescriptors
-from ..ring.heads import RingHeads
-from ..ring.types import Table
+from ..ring.reader import RingReader
 from .plain import PlainPath, path_members
 from .short import SHORT_RECV, SHORT_SEND, ShortWqes, fixed_bytes
 from .types import WqeJob
@@ -25,12 +23,11 @@ JOBS = 256
 
 
 class FastPath(wiring.Component):
-    """RingHeads, ShortDescriptors and ShortWqes one behind the other, each with up to ``depth``
-    jobs in flight.
+    """RingReader and ShortWqes one behind the other; each stage has up to ``depth`` jobs in flight.
 
     Parameters: ``receive`` as in ShortWqes; these are fetched ahead, so nothing is spent on how
     long one takes: no heads are guessed, and read data pass FIFOs. They bring their lines.
-    Members: ``i`` as in RingHeads; ``line`` (without ``receive``), ``slot``, ``slot_line``,
+    Members: ``i`` as in RingReader; ``line`` (without ``receive``), ``slot``, ``slot_line``,
     ``slot_valid``, ``o`` as in ShortWqes; ``job`` (with ``o``): the verdict's; ``flush``;
     ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2`` elements.
     Nobody waits for anything but host reads and, at the end, ``line`` and ``o``.
@@ -48,39 +45,28 @@ class FastPath(wiring.Component):
         m = Module()
         config, depth = self._config, self._depth
         lines = min(LINES, 1 << ceil_log2(config.qps))
-        m.submodules.heads = heads = RingHeads(config=config, lines=lines, depth=depth)
-        m.submodules.descriptors = descriptors = ShortDescriptors(
+        m.submodules.reader = reader = RingReader(
             config=config,
+            lines=lines,
+            depth=depth,
             least=fixed_bytes(config, receive=self._receive),
             most=SHORT_RECV if self._receive else SHORT_SEND,
-            depth=depth,
-            guesses=not self._receive,
-            bypass=not self._receive,
+            urgent=not self._receive,
         )
         m.submodules.wqes = wqes = ShortWqes(config=config, depth=depth, receive=self._receive)
-        connect(m, heads.o, descriptors.i)
-        connect(m, descriptors.o, wqes.i)
+        connect(m, reader.o, wqes.i)
         connect(m, wqes.o, flipped(self.o))
-        if not self._receive:
-            connect(m, heads.guess, descriptors.guess)
 
         # What a stage does not need passes by it. A block RAM's output is late: it is registered.
         m.submodules.jobs = jobs = StreamFifo(shape=WqeJob, depth=JOBS)
-        m.submodules.tables = tables = StreamFifo(shape=Table, depth=JOBS)
         m.submodules.job = job = Stage(shape=WqeJob)
         connect(m, jobs.o, job.i)
-        connect(m, tables.o, descriptors.table)
-        request, gone = self.i.payload.request, Signal()
+        gone = Signal()
         m.d.comb += [
-            heads.i.payload.eq(self.i.payload),
-            heads.i.valid.eq(self.i.valid & jobs.i.ready),
-            self.i.ready.eq(heads.i.ready & jobs.i.ready),
-            jobs.i.valid.eq(self.i.valid & heads.i.ready),
-            tables.i.valid.eq(jobs.i.valid),  # has room if ``jobs`` has
-            tables.i.payload.function.eq(request.function),
-            tables.i.payload.desc.eq(self.i.payload.desc),
-            tables.i.payload.size_log2.eq(self.i.payload.size_log2),
-            tables.i.payload.rules.eq(self.i.payload.rules),
+            reader.i.payload.eq(self.i.payload),
+            reader.i.valid.eq(self.i.valid & jobs.i.ready),
+            self.i.ready.eq(reader.i.ready & jobs.i.ready),
+            jobs.i.valid.eq(self.i.valid & reader.i.ready),
             self.job.eq(job.o.payload),
             gone.eq(self.o.valid & self.o.ready),
             job.o.ready.eq(gone),
@@ -93,11 +79,11 @@ class FastPath(wiring.Component):
             m.d.comb += [wqes.line.valid.eq(1), wqes.line.payload.eq(self.job.line)]
         else:
             connect(m, flipped(self.line), wqes.line)
-        connect(m, heads.read_client, flipped(self.read_client0))
-        connect(m, descriptors.read_client, flipped(self.read_client1))
+        connect(m, reader.read_client0, flipped(self.read_client0))
+        connect(m, reader.read_client1, flipped(self.read_client1))
         connect(m, wqes.read_client, flipped(self.read_client2))
         m.d.comb += [
-            heads.flush.eq(self.flush),
+            reader.flush.eq(self.flush),
             self.slot.eq(wqes.slot),
             self.slot_line.eq(wqes.slot_line),
             self.slot_valid.eq(wqes.slot_valid),
