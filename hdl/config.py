@@ -12,6 +12,7 @@ __all__ = [
     "TRACE_BYTES",
     "VERSION",
     "CardFeature",
+    "LEAST_HOT",
     "NicConfig",
 ]
 
@@ -22,6 +23,9 @@ MTUS = (256, 512, 1024, 2048, 4096)
 
 #: Bytes of a frame that the trace holds: all headers of each packet.
 TRACE_BYTES = 128
+#: Fewest QPs whose rows are on chip on a card that has not all there: more than can be held there
+#: at a time, as somebody may write them.
+LEAST_HOT = 16
 #: PCI function numbers on one card: the network function, and the first RDMA function. Behind the
 #: last of these is the management function, which is out of a guest's reach.
 FUNCTION_NET = 0
@@ -59,6 +63,7 @@ SWITCHES = frozenset(feature.value for feature in CardFeature if feature is not 
 LIMITS: dict[str, tuple[int, int, bool]] = {
     "clock_hz": (1_000_000, 1_000_000_000, False),
     "qps": (4, 16384, True),
+    "hot_qps": (0, 64, True),
     "cqs": (2, 16384, True),
     "mrs": (2, 65536, True),
     "gids": (1, 128, False),
@@ -106,6 +111,8 @@ class NicConfig:
             (``guest``). Of a function's pairs, pair 0 is never used and pair 1 is QP1 (virtio-rdma,
             max_qp). cqs: completion queues of the card. mrs: memory regions of the card. gids:
             entries of the card's GID table.
+        hot_qps: queue pairs whose rows are on chip at a time, those of all others being in memory
+            that the firmware gives (docs/context.md). 0: all rows are on chip.
         groups: multicast groups of the card, of which each function has its share.
         functions: guest functions. vectors: MSI-X vectors of a guest function.
         queue_size: largest virtqueue, descriptors.
@@ -145,6 +152,7 @@ class NicConfig:
     width: int = 512
     clock_hz: int = 250_000_000
     qps: int = 128
+    hot_qps: int = 0
     cqs: int = 32
     mrs: int = 1024
     gids: int = 16
@@ -203,6 +211,7 @@ class NicConfig:
                 raise ValueError(f"{name} must be {low} to {high}, not {value!r}")
             if power and value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, not {value!r}")
+        self._check_hot()
         if self.packed and self.wqes_ahead == 1:
             raise ValueError("packed must be False where wqes_ahead is 1, not True")
         if 0 < self.translation_lines < 8:
@@ -227,6 +236,15 @@ class NicConfig:
             raise ValueError(
                 f"functions {self.functions!r} leave too little to each: {bad}"
             ) from None
+
+    def _check_hot(self) -> None:
+        if self.hot_qps and not LEAST_HOT <= self.hot_qps < self.qps:
+            raise ValueError(
+                f"hot_qps must be 0, or at least {LEAST_HOT} and fewer than qps {self.qps}, "
+                f"not {self.hot_qps!r}"
+            )
+        if self.hot_qps and self.parity:
+            raise ValueError("parity must be False where hot_qps is not 0, not True")
 
     def _check_types(self) -> None:
         for field in fields(self):
@@ -281,7 +299,8 @@ class NicConfig:
             return self
         share = 1 << self.ordinal_bits
         names = ("qps", "cqs", "mrs", "gids", "groups", "read_resources")
-        return replace(self, functions=1, **{name: getattr(self, name) // share for name in names})
+        shares = {name: getattr(self, name) // share for name in names}
+        return replace(self, functions=1, hot_qps=0, **shares)
 
     @cached_property
     def ordinal_bits(self) -> int:

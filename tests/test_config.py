@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdl.config import LIMITS, SWITCHES, CardFeature, NicConfig
+from hdl.config import LEAST_HOT, LIMITS, SWITCHES, CardFeature, NicConfig
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,9 @@ from hdl.config import LIMITS, SWITCHES, CardFeature, NicConfig
         ("mtu", 1000),
         ("qps", 100),
         ("qps", 32768),
+        ("hot_qps", 8),
+        ("hot_qps", 24),
+        ("hot_qps", 128),
         ("cqs", 1),
         ("gids", 0),
         ("functions", 5),
@@ -59,7 +62,7 @@ def test_limits_hold(field, value):
     low, high, power = LIMITS[field]
     good = low <= value <= high and not (power and value & (value - 1))
     buffers = {"gather_bytes", "receive_bytes"}
-    smallest = {"trace_frames": 2}.get(field, low)
+    smallest = {"trace_frames": 2, "hot_qps": LEAST_HOT}.get(field, low)
     if low < value < smallest:
         good = False  # none at all, or some
     if good and (field not in buffers or value >= 2 * NicConfig().mtu):
@@ -102,6 +105,13 @@ def test_too_little_for_each():
 def test_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         NicConfig().width = 64
+
+
+def test_rows_of_hot_qps_have_no_parity():
+    assert NicConfig(qps=1024, hot_qps=16).guest.qps == 1024
+    assert NicConfig(qps=64, hot_qps=16, functions=4).guest.hot_qps == 0
+    with pytest.raises(ValueError, match="parity must be False where hot_qps is not 0"):
+        NicConfig(hot_qps=16, parity=True)
 
 
 def test_packed_rings_are_read_ahead():

@@ -8,7 +8,7 @@ that keeps the rules of ``ContextRead``.
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.lib import data
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.common.tables import TableProgram, TableWrite
@@ -17,9 +17,14 @@ from .numbers import QpNumber
 from .rows import QpAck, QpCfg, QpFetch, QpReply, QpRx, QpSent, QpTx
 
 __all__ = [
+    "LOOKING_BACK",
     "QP_MACHINES",
+    "QP_PINS",
     "QP_TABLES",
+    "BackingPort",
+    "BackingRequest",
     "ContextBackEnd",
+    "ContextPin",
     "ContextRead",
     "QpTable",
     "machine_rows",
@@ -59,6 +64,12 @@ QP_MACHINES: dict[str, tuple[str, ...]] = {
     "commit": ("qp_rx",),
 }
 
+#: Machines that may write rows of the QP that they were answered for before the last one, too.
+#: Every machine may write rows of the last one.
+LOOKING_BACK = ("requester", "replier", "receive")
+#: Who writes rows of a QP beside a machine that has gone on to others, and names it meanwhile.
+QP_PINS = ("completer",)
+
 
 def readers(table: str) -> list[str]:
     """Return the machines that read a table, in the order of its reading ports."""
@@ -96,16 +107,51 @@ class ContextRead(Signature):
         )
 
 
+class ContextPin(Signature):
+    """A QP whose rows must stay at hand, seen from who names it: as long as it is ``held``, from
+    the cycle behind the one in which a machine had them at hand."""
+
+    def __init__(self):
+        super().__init__({"number": Out(QpNumber), "held": Out(1)})
+
+
+class BackingRequest(data.Struct):
+    """What a cache asks of its backing store: the record of a QP, which has all of its rows."""
+
+    qp: QpNumber
+    write: 1  # the record comes by ``record``; else it is read, and comes by ``answer``
+
+
+class BackingPort(Signature):
+    """Between a cache of the QPs' context and the store of all records, seen from the cache.
+
+    Requests are served in order, so a read returns the record as the last write before it has left
+    it. ``record``: beats of the writes' records, in the order of the requests; ``answer``: beats of
+    those that are read, likewise; with ``error``, final on ``last``, the record is lost. A record
+    has the same number of beats, bit 0 first, in all of them.
+    """
+
+    def __init__(self, width: int):
+        beat = {"data": width, "last": 1}
+        super().__init__(
+            {
+                "request": Out(stream.Signature(BackingRequest)),
+                "record": Out(stream.Signature(data.StructLayout(beat))),
+                "answer": In(stream.Signature(data.StructLayout(beat | {"error": 1}))),
+            }
+        )
+
+
 class ContextBackEnd(Signature):
     """What stands behind the looks of all machines, seen from the transport and the firmware.
 
     A port of each machine, by its name; ``<table>_write``: of the table's owner; ``<table>``: the
     firmware's window. ``ready``: all rows are cleared after a reset. With ``parity``, ``bad``:
     tables of which a row with a wrong bit has been read; ``spoil``: the firmware's writes store a
-    wrong bit.
+    wrong bit. With ``pins``, ``<name>_pin``: of each of ``QP_PINS``.
     """
 
-    def __init__(self, *, parity: bool = False):
+    def __init__(self, *, parity: bool = False, pins: bool = False):
         members = {machine: Out(ContextRead(machine)) for machine in QP_MACHINES}
         for name, table in QP_TABLES.items():
             if table.owner:
@@ -114,4 +160,6 @@ class ContextBackEnd(Signature):
         members["ready"] = In(1)
         if parity:
             members |= {"bad": In(data.StructLayout(dict.fromkeys(QP_TABLES, 1))), "spoil": Out(1)}
+        if pins:
+            members |= {f"{name}_pin": Out(ContextPin()) for name in QP_PINS}
         super().__init__(members)
