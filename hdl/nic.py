@@ -90,6 +90,8 @@ class Nic(wiring.Component):
         for engine in ENGINES:
             connect(m, getattr(queues, engine), getattr(host_side, engine))
         connect(m, memory.host, host_side.memory)
+        if config.hot_qps:
+            connect(m, tables.context, host_side.context)
         connect(m, host_side.doorbell, queues.doorbell)
         connect(m, host_side.queue_reset, queues.queue_reset)
 

@@ -1,6 +1,6 @@
 """The tables: every row that rooms share, the counters, and the firmware's registers for them."""
 
-from amaranth.hdl import Cat, Module, ResetInserter, Signal, Value
+from amaranth.hdl import Cat, Module, ResetInserter, Shape, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -12,8 +12,8 @@ from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
-from hdl.ports.boxes import RESOURCE_READERS, FunctionStatus, MemoryTables, QpTables
-from hdl.ports.context import QP_MACHINES, QP_TABLES
+from hdl.ports.boxes import RESOURCE_READERS, ContextHost, FunctionStatus, MemoryTables, QpTables
+from hdl.ports.context import QP_MACHINES, QP_PINS, QP_TABLES
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
 from hdl.ports.numbers import CqNumber
@@ -21,6 +21,8 @@ from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, ReadResource, kept_bits
 from hdl.ports.trace import TracePort
 
+from .cached.context import CachedContext, record_layout
+from .cached.host_store import HostStore
 from .counter_bank import CounterBank
 from .gid import GidTable
 from .groups import GroupTable
@@ -58,7 +60,8 @@ class Tables(wiring.Component):
     In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
     ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``trace``, ``latency``
     Out, if there are such. ``room_reset`` In clears the tables, not the registers; ``ready`` Out:
-    all tables here are cleared. ``broken`` Out: a row with a wrong bit has been read, if that is
+    all tables here are cleared. ``context`` Out: host memory with rows of QPs, if not all are on
+    chip. ``broken`` Out: a row with a wrong bit has been read, if that is
     looked for; ``halted`` In: the rooms stand still for that.
     Reset: rows are cleared one a cycle.
     """
@@ -68,7 +71,7 @@ class Tables(wiring.Component):
         super().__init__(
             {f"status{n}": In(FunctionStatus()) for n in range(config.functions)}
             | {
-                "qps": In(QpTables()),
+                "qps": In(QpTables(pins=config.hot_qps != 0)),
                 "mrs": In(MemoryTables()),
                 "region_keys": In(RegionKeyPorts()),
                 "gid": In(TableRead(8, GidRow)),
@@ -98,6 +101,7 @@ class Tables(wiring.Component):
             | ({"trace": Out(TracePort(config.trace_frames))} if config.trace_frames else {})
             | ({"latency": Out(LatencyPort())} if config.latency else {})
             | ({"broken": Out(1), "halted": In(1)} if config.parity else {})
+            | ({"context": Out(ContextHost(config))} if config.hot_qps else {})
         )
 
     def elaborate(self, platform):
@@ -174,7 +178,10 @@ class Tables(wiring.Component):
     def _qp_tables(self, m) -> dict:
         """What the transport reads and writes; returns the firmware's window of each table."""
         config = self._config
-        context = self._room(m, "qp_context", RamContext(config=config))
+        backs = CachedContext if config.hot_qps else RamContext
+        context = self._room(m, "qp_context", backs(config=config))
+        if config.hot_qps:
+            self._hot(m, context)
         for machine in QP_MACHINES:
             connect(m, flipped(getattr(self.qps, machine)), getattr(context, machine))
         for name, table in QP_TABLES.items():
@@ -208,6 +215,25 @@ class Tables(wiring.Component):
         connect(m, both.second, programs.pop("qp_rx_ahead"))
         programs["qp_rx"] = both.program
         return programs
+
+    def _hot(self, m, context) -> None:
+        """The memory in which the rows are that are not on chip."""
+        bits = Shape.cast(record_layout()).width
+        store = self._room(m, "qp_records", HostStore(config=self._config, bits=bits))
+        connect(m, context.store, store.store)
+        connect(m, store.read_client, flipped(self.context.reads))
+        connect(m, store.write_client, flipped(self.context.writes))
+        for name in QP_PINS:
+            connect(m, flipped(getattr(self.qps, f"{name}_pin")), getattr(context, f"{name}_pin"))
+        block = m.submodules.management.context
+        m.d.comb += [
+            store.base.eq(Cat(block.base_low, block.base_high)),
+            store.enable.eq(block.control_enable),
+        ]
+        for name in ("missed", "lost"):
+            count = getattr(block, name)
+            with m.If(getattr(context, name)):
+                m.d.sync += count.eq(count + 1)
 
     def _registers(self, m, management) -> None:
         """Mailbox, commands, port and state of the guest functions."""

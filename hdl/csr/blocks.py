@@ -12,6 +12,7 @@ from typing import Any
 from hdl.abi.virtio_rdma import EVENT, TYPE_FEATURES
 from hdl.config import ACTIVATION_FLAGS, CQ_BITS, QP_BITS, VERSION, NicConfig
 
+from .context import optional_blocks
 from .counter_names import (
     COUNTER_TEXTS,
     COUNTERS,
@@ -21,7 +22,6 @@ from .counter_names import (
     QP_COUNTER_SLOTS,
 )
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
-from .diagnostics import watching
 from .row_layouts import layout_class, row_layout_of
 
 __all__ = [
@@ -137,6 +137,7 @@ PAGES: dict[str, int] = {
     "trace": 0x06,
     "latency": 0x07,
     "parity": 0x08,
+    "context": 0x09,
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 
@@ -185,6 +186,7 @@ def core(config: NicConfig) -> Block:
     configuration = tuple(
         Register(f"{CONFIG}{item.name}", (const("value", 32, getattr(config, item.name)),))
         for item in fields(config)
+        if item.name != "hot_qps"  # it is in the block ``context`` of a card that has it
     )
     version = dict(zip(reversed(VERSION_BITS), VERSION.split("."), strict=True))
     return Block(
@@ -468,5 +470,5 @@ def all_blocks(
         "command": command(config),
         "counters": counters(counter_names),
         "debug": debug(debug_names),
-        **watching(config),
+        **optional_blocks(config),
     } | {name: table_window(name, config) for name in TABLES}

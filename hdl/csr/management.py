@@ -12,8 +12,8 @@ from hdl.config import NicConfig
 from .block import CsrBlock
 from .blocks import PAGES, TABLES, core, counters, debug, port
 from .command import Commands
+from .context import optional_blocks
 from .counter_names import COUNTER_INDEX, COUNTERS, DEBUG, PORT_COUNTERS
-from .diagnostics import watching
 from .fabric import CsrFabric
 from .mailbox import Mailbox
 from .table_windows import TableWindows
@@ -49,7 +49,7 @@ class Management(wiring.Component):
             "counters": CsrBlock(block=counters(counter_names)),
             "debug": CsrBlock(block=debug(debug_names)),
         }
-        for name, block in watching(config).items():
+        for name, block in optional_blocks(config).items():
             self._blocks[name] = CsrBlock(block=block)
         self._windows = TableWindows(config=config)
         windows = self._windows.signature.members

@@ -10,7 +10,14 @@ from hdl.common.skid import Register
 from hdl.common.tables import CsrBus, TableProgram
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
-from hdl.ports.boxes import ENGINES, INTERRUPTING, FunctionStatus, MemoryHost, engine_port
+from hdl.ports.boxes import (
+    ENGINES,
+    INTERRUPTING,
+    ContextHost,
+    FunctionStatus,
+    MemoryHost,
+    engine_port,
+)
 from hdl.ports.host import HostPort
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
@@ -31,7 +38,8 @@ class HostSide(wiring.Component):
 
     Members: ``host``: the card's edge; ``intx`` Out (levels, of each function without MSI-X).
     ``recv``, ``send``, ``completion``, ``control``: one port for each virtqueue engine; ``memory``:
-    the memory box's host reads and writes. ``doorbell`` Out. ``queue_reset`` Out: queues that the
+    the memory box's host reads and writes; ``context``: those of the QPs' rows, if there are such.
+    ``doorbell`` Out. ``queue_reset`` Out: queues that the
     driver resets, taken when it is done. ``csr`` Out: the management function's registers.
     ``queue_rows`` In: the firmware's view of the virtqueues. ``counters``, ``qp_counters`` Out:
     what the guest's driver reads. ``status0``..: of each guest function, see ``FunctionStatus``.
@@ -69,6 +77,7 @@ class HostSide(wiring.Component):
                 "tables_ready": In(1),
             }
             | ({"broken": In(1), "halted": Out(1)} if config.parity else {})
+            | ({"context": In(ContextHost(config))} if config.hot_qps else {})
         )
 
     def elaborate(self, platform):
@@ -143,6 +152,8 @@ class HostSide(wiring.Component):
         if config.atomics:
             reads["atomics"], writes["atomics"] = memory.atomic_reads, memory.atomic_writes
             narrow.append("atomics")
+        if config.hot_qps:
+            reads["context"], writes["context"] = self.context.reads, self.context.writes
         half = config.read_tags // 2
         m.submodules.reads = small = ReadEngine(
             config=config, clients=tuple(reads), tags=half, direct=ENGINES

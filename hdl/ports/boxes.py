@@ -12,7 +12,7 @@ from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 
 from .atomics import AtomicRequest, AtomicResult
-from .context import QP_MACHINES, QP_TABLES, ContextRead
+from .context import QP_MACHINES, QP_PINS, QP_TABLES, ContextPin, ContextRead
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
     PACKET_GENERATION,
@@ -37,6 +37,7 @@ from .numbers import QpNumber
 from .rows import MrRow, QueueRow, ReadResource
 
 __all__ = [
+    "ContextHost",
     "ENGINES",
     "EnginePort",
     "FunctionStatus",
@@ -109,6 +110,16 @@ class MemoryHost(Signature):
                 "scatter_pages": Out(ReadClient(width)),
                 "scatter": Out(PlacedWriteClient(width)),
             }
+        )
+
+
+class ContextHost(Signature):
+    """Between the tables and the host side, if rows of the QPs lie in host memory: their reads and
+    writes, seen from the tables."""
+
+    def __init__(self, config: NicConfig):
+        super().__init__(
+            {"reads": Out(ReadClient(config.width)), "writes": Out(WriteClient(config.width))}
         )
 
 
@@ -227,11 +238,13 @@ class QpTables(Signature):
 
     ``<machine>``: the look of each of ``QP_MACHINES`` at a QP; ``<table>_write``: the port of each
     table's owner; ``resources_receive``, ``resources_replier``, ``resources_write``: the pool of
-    READs and atomics.
+    READs and atomics. With ``pins``, ``<name>_pin``: of each of ``QP_PINS``.
     """
 
-    def __init__(self):
+    def __init__(self, *, pins: bool = False):
         members = {machine: Out(ContextRead(machine)) for machine in QP_MACHINES}
+        if pins:
+            members |= {f"{name}_pin": Out(ContextPin()) for name in QP_PINS}
         for name, table in QP_TABLES.items():
             if table.owner:
                 members[f"{name}_write"] = Out(TableWrite(QpNumber, table.row))

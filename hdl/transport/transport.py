@@ -17,6 +17,7 @@ from hdl.csr.command import TransportCommands
 from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
+from hdl.ports.context import QP_PINS
 from hdl.ports.headers import Departure, RxHeader
 from hdl.ports.jobs import Activation, TxChecked
 from hdl.ports.numbers import QpNumber
@@ -60,6 +61,8 @@ LOOKS = {
     "receive": ("receive", "context"),
     "commit": ("receive", "committed"),
 }
+#: Who names the QP of which of ``QP_PINS``.
+PINS = {"completer": "receive"}
 #: Who reads the pool of READs and atomics, and its port.
 RESOURCES = {"receive": "resource_read", "replier": "resource"}
 #: The one that writes a table, and its port.
@@ -103,7 +106,7 @@ class Transport(wiring.Component):
                 "rx": Out(RxPort()),
                 "reply": In(stream.Signature(Activation)),
                 "header": In(stream.Signature(RxHeader)),
-                "tables": Out(QpTables()),
+                "tables": Out(QpTables(pins=config.hot_qps != 0)),
                 "region_keys": Out(RegionKeyPorts()),
                 "gids": In(data.ArrayLayout(GidFacts, config.gids)),
                 "sent": In(1),
@@ -301,6 +304,10 @@ class Transport(wiring.Component):
         tables, parts = self.tables, m.submodules
         for machine, (part, port) in LOOKS.items():
             connect(m, getattr(parts[part], port), flipped(getattr(tables, machine)))
+        if self._config.hot_qps:
+            for name in QP_PINS:
+                pin = getattr(parts[PINS[name]], f"{name}_pin")
+                connect(m, pin, flipped(getattr(tables, f"{name}_pin")))
         for part, port in RESOURCES.items():
             connect(m, getattr(parts[part], port), flipped(getattr(tables, f"resources_{part}")))
         for table, (part, port) in WRITES.items():

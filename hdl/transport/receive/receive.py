@@ -10,7 +10,7 @@ from hdl.common.skid import Register
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicRequest
-from hdl.ports.context import ContextRead
+from hdl.ports.context import ContextPin, ContextRead
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
     Activation,
@@ -66,7 +66,8 @@ class Receive(wiring.Component):
     read. ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose
     operation has finished, with or after ``ack_write`` (``QpAck.wake_generation``). ``restart``
     Out: a QP goes back; ``timer`` Out, ``running``: its timer. ``context``: a QP's rows, with the
-    responder's speculative one, which ``ahead_write`` writes; ``committed``, ``rx_write``: the
+    responder's speculative one, which ``ahead_write`` writes; ``completer_pin``, if rows may be
+    elsewhere: the QP that the completer is at; ``committed``, ``rx_write``: the
     committed ones, which all others see; ``ack_write``: the completer's; ``resource_read``,
     ``resource_write``: the pool of READs and atomics; ``atomic`` Out: what an atomic does, one for
     each job of that kind. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing is
@@ -124,6 +125,7 @@ class Receive(wiring.Component):
                 "merged_acks": Out(COUNT),
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
             }
+            | ({"completer_pin": Out(ContextPin())} if config.hot_qps else {})
         )
 
     def elaborate(self, platform):
@@ -182,6 +184,9 @@ class Receive(wiring.Component):
             self.line_use.done.eq(commit.line_done),
             commit.line_taken.eq(self.line_use.taken),
         ]
+        if self._config.hot_qps:  # its row is written when the intake has gone on to others
+            pin = self.completer_pin
+            m.d.comb += [pin.number.eq(completer.qp), pin.held.eq(completer.busy)]
         self._share_tables(m, intake, (responder, dropper), completer, commit)
         parts = {Part.FRONT: dropper, Part.RESPONDER: responder, Part.COMPLETER: completer}
         self._share_streams(m, intake.part, parts, commit, jobs.i)

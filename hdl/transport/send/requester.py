@@ -106,7 +106,7 @@ class Requester(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, recovery = self._config, self._recovery
-        m.submodules.row = row = RequestRow()
+        m.submodules.row = row = RequestRow(once=config.hot_qps != 0)
         m.submodules.admission = admission = RequestAdmission(
             config=config, recovery=recovery, paced=self._paced
         )

@@ -40,12 +40,15 @@ class RequestRow(wiring.Component):
     it was interrupted or is sent again; ``newest``: and no WQE behind it has one, so that
     ``row.entry`` is its place (valid a cycle after ``row``, but at once behind ``begin``).
     ``write``: port of the table ``qp_tx``.
+    Parameter ``once``: a ``save`` that is held writes in its first cycle alone. What fills a cache
+    waits for a cycle without a write.
 
     Latency: 1 cycle for each change; the row of a last packet is written in the cycle after it.
     Errors: none. Reset: zeros, nothing written.
     """
 
-    def __init__(self):
+    def __init__(self, *, once: bool = False):
+        self._once = once
         super().__init__(
             {
                 "table": In(QpTx),
@@ -79,9 +82,14 @@ class RequestRow(wiring.Component):
         # A last packet's row is written after the next WQE's has been read, or in that cycle.
         # It is written in this cycle, or was in the one before, for that QP.
         store, stored, stored_qp = Signal(), Signal(), Signal(QpNumber)
+        save = self.save
+        if self._once:
+            saved = Signal()
+            m.d.sync += saved.eq(self.save & (saved | ~store))
+            save = self.save & ~saved
         m.d.comb += [
             self.newer.eq((store | stored) & (stored_qp == self.qp)),
-            self.write.enable.eq(self.save | store),
+            self.write.enable.eq(save | store),
             self.write.index.eq(Mux(store, stored_qp, self.qp)),
             self.write.row.eq(row),
             self.write.row.generation.eq(row.generation + self.rewinds),
