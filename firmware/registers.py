@@ -10,6 +10,7 @@ from firmware.device import FunctionState, HardwareError, Posted, Request, Row
 from firmware.requests import HEAD_WORDS, needed_words
 from hdl.config import FUNCTION_RDMA, SWITCHES, NicConfig
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES, VERSION_BITS
+from hdl.csr.context import RECORD_BYTES, context
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
 from hdl.csr.diagnostics import LATENCY_BUCKETS, PARITY_TABLES
@@ -19,6 +20,8 @@ from hdl.csr.map import TABLES, CsrMap, row_map
 PATIENCE = 100_000
 #: Begins the names of the registers with the configuration.
 _CONFIG = "config_"
+#: Where that block has its registers.
+_HOT = context(NicConfig())
 #: Value of an address without a register.
 NOTHING = 0xFFFF_FFFF
 #: Bytes of the address space that hold registers.
@@ -47,9 +50,11 @@ async def _configuration(bus: Bus, csr: CsrMap) -> dict[str, int]:
             nothing = " (nothing answers there)" if found == NOTHING else ""
             raise HardwareError(f"{path} is {found:#010x}, not {wanted:#010x}{nothing}")
     names = [name for name in csr.names("core") if name.startswith(_CONFIG)]
+    # Only a card on which few rows of QPs are on chip has the register that says how many.
+    hot = await bus.read(PAGES["context"] * BLOCK_BYTES + _HOT.offset("hot_qps"))
     return {
         name.removeprefix(_CONFIG): await bus.read(csr.address(f"core.{name}")) for name in names
-    }
+    } | {"hot_qps": 0 if hot == NOTHING else hot}
 
 
 async def read_config(bus: Bus) -> NicConfig:
@@ -224,6 +229,27 @@ class Registers:
         await self._write("port.mac_low", value=int.from_bytes(mac[:4], "little"))
         await self._write("port.mac_high", value=int.from_bytes(mac[4:], "little"))
         await self._write("port.control", enable=1, lossless=int(lossless), loopback=int(loopback))
+
+    @property
+    def context_bytes(self) -> int:
+        """Bytes of memory that the card needs for rows of QPs that are not on chip."""
+        return self.config.qps * RECORD_BYTES if self.config.hot_qps else 0
+
+    async def set_context_memory(self, address: int) -> None:
+        """Gives the card ``context_bytes`` bytes from the bus address ``address`` on: before any
+        QP is used, and for as long as the card is.
+
+        ValueError if the address is not a multiple of their number.
+        """
+        if address % self.context_bytes:
+            raise ValueError(f"{address:#x} is no multiple of {self.context_bytes:#x}")
+        await self._write("context.base_low", value=address & 0xFFFF_FFFF)
+        await self._write("context.base_high", value=address >> 32)
+        await self._write("context.control", enable=1)
+
+    async def context_counts(self) -> tuple[int, int]:
+        """How often rows of a QP had to be brought, and how many of these were lost."""
+        return await self._read("context.missed"), await self._read("context.lost")
 
     async def set_timer_scale(self, scale: float) -> None:
         """Makes the QPs' timers last ``scale`` times as long as their codes say (1: as they say).

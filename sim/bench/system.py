@@ -83,6 +83,7 @@ class Node:
         self.timer_scale = 1.0
         #: Whether frames to the card's own address stay on it; set before ``start``.
         self.loopback = True
+        self._rows = 0  # memory of the QPs' rows that are not on the card
         self._task: Any = None
         self._awake = Event()
         self._awake.set()
@@ -103,6 +104,9 @@ class Node:
     async def bring_up(self) -> None:
         """Set the port up and start the firmware."""
         await self.registers.check()
+        if (size := self.registers.context_bytes) and not self._rows:
+            self._rows = self.host.memory.alloc(size, size)
+            await self.registers.set_context_memory(self._rows)
         await self.registers.set_port(self.mac, lossless=True, loopback=self.loopback)
         if self.timer_scale != 1:
             await self.registers.set_timer_scale(self.timer_scale)

@@ -17,13 +17,26 @@ from hdl.context.ram_context import RamContext
 from hdl.ports.context import QP_MACHINES, ContextBackEnd, ContextRead
 from hdl.ports.numbers import QpNumber
 
-__all__ = ["Late", "LateContext", "Window", "context_of", "late_answers", "seed", "slower"]
+from .stored import StoredContext
+
+__all__ = [
+    "CACHED",
+    "Late",
+    "LateContext",
+    "Window",
+    "context_of",
+    "late_answers",
+    "seed",
+    "slower",
+]
 
 _seed = ContextVar("seed", default=0)
+#: From this seed on the back end is the cache, over a store that answers late.
+CACHED = 1 << 16
 
 
 def seed() -> int:
-    """Return the seed of the late answers that benches are to have now; 0: they have RAM."""
+    """Return the seed of the back end that benches are to have now; 0: they have RAM."""
     return _seed.get()
 
 
@@ -117,12 +130,15 @@ class Window:
     """One table of a back end, for a bench that programs and writes its rows: ``program``, and
     ``write`` if it has an owner."""
 
-    def __init__(self, context: RamContext | LateContext, name: str):
+    def __init__(self, context: RamContext | LateContext | StoredContext, name: str):
         self.program = getattr(context, name)
         self.write = getattr(context, f"{name}_write", None)
         self.ready = context.ready
 
 
-def context_of(config: NicConfig, late: int) -> RamContext | LateContext:
-    """Return the context of a bench: RAM, or with a seed ``late`` one that answers late."""
+def context_of(config: NicConfig, late: int) -> RamContext | LateContext | StoredContext:
+    """Return the context of a bench: RAM, or with a seed ``late`` one that answers late, from
+    ``CACHED`` on the cache."""
+    if late >= CACHED:
+        return StoredContext(config=config, seed=late)
     return LateContext(config=config, seed=late) if late else RamContext(config=config)

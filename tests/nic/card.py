@@ -1,7 +1,12 @@
-"""The card of the benches beside this file: the default one, as wide as the test asks for."""
+"""The card of the benches beside this file: the default one, as wide as the test asks for; or one
+with few hot QPs."""
 
 import os
 
 from hdl.config import NicConfig
 
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
+#: As few hot QPs as can be, of many: the context of the QPs is a cache.
+HOT = NicConfig(width=CONFIG.width, qps=1024, hot_qps=16)
+if os.environ.get("ROCINANTE_HOT"):
+    CONFIG = HOT

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from sim.rtl.build import Rtl, bench
-from tests.context.late import late_answers
+from tests.context.late import CACHED, late_answers
 from tests.transport import (
     test_departures,
     test_drained_qp,
@@ -77,11 +77,21 @@ def scenarios(module: ModuleType) -> Iterator:
             yield pytest.param(test, arguments, id=label)
 
 
-@pytest.mark.parametrize(
+every = pytest.mark.parametrize(
     ("test", "arguments"), [case for module in MODULES for case in scenarios(module)]
 )
+
+
+@every
 def test_machines_wait_for_their_rows(test, arguments):
     with late_answers(1):
+        test(**arguments)
+
+
+@every
+def test_machines_live_with_a_cache(test, arguments):
+    """Of 4 places for the rows of 8 QPs, over a store that takes its time."""
+    with late_answers(CACHED):
         test(**arguments)
 
 

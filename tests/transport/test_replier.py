@@ -466,7 +466,7 @@ def test_random_turns(seed):
         )
         for qp in rng.sample(range(8), 8):
             await w.activate(ctx, qp, READ | rng.choice((0, ACK)))
-        await ctx.tick().repeat(3000)
+        await ctx.tick().repeat(3000 * min(slower(), 5))
         for qp, count in wanted.items():
             mine = [job.header for job in w.jobs if job.header.dest_qp == 0x100 + qp]
             psns = [one.psn for one in mine if one.opcode != Operation.ACKNOWLEDGE]
