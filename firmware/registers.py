@@ -9,11 +9,12 @@ from typing import Any, Protocol
 from firmware.device import FunctionState, HardwareError, Posted, Request, Row
 from firmware.requests import HEAD_WORDS, needed_words
 from hdl.config import FUNCTION_RDMA, SWITCHES, NicConfig
-from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES, VERSION_BITS
+from hdl.csr.blocks import MAGIC, MAP_VERSION, PAGES, VERSION_BITS
 from hdl.csr.context import RECORD_BYTES, context
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
 from hdl.csr.diagnostics import LATENCY_BUCKETS, PARITY_TABLES
+from hdl.csr.mailbox_block import MAILBOX_WORDS
 from hdl.csr.map import TABLES, CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.

@@ -90,8 +90,6 @@ class Nic(wiring.Component):
         for engine in ENGINES:
             connect(m, getattr(queues, engine), getattr(host_side, engine))
         connect(m, memory.host, host_side.memory)
-        if config.hot_qps:
-            connect(m, tables.context, host_side.context)
         connect(m, host_side.doorbell, queues.doorbell)
         connect(m, host_side.queue_reset, queues.queue_reset)
 
@@ -168,16 +166,7 @@ class Nic(wiring.Component):
             self.flr_clean.eq(host_side.flr_clean),
             self.flr_over.eq(host_side.flr_over),
         ]
-        if config.parity:
-            m.d.comb += [host_side.broken.eq(tables.broken), tables.halted.eq(host_side.halted)]
-        if config.trace_frames:
-            connect(m, tables.trace, border.trace)
-            m.d.comb += border.verdict.eq(ingress.verdict)
-        if config.latency:
-            m.submodules.latency = latency = Latency(before=Ingress.KEPT_LATENCY)
-            connect(m, tables.latency, latency.port)
-            m.d.comb += latency.core_reset.eq(host_side.room_reset)
-            self._watch(m, latency, queues, transport, memory, ingress, egress)
+        self._connect_switches(m)
         connect_counters(
             m,
             tables,
@@ -189,14 +178,34 @@ class Nic(wiring.Component):
         )
         return m
 
+    def _connect_switches(self, m) -> None:
+        """What only some cards have."""
+        config, rooms = self.config, m.submodules
+        host_side, tables, border = rooms.host_side, rooms.tables, rooms.border
+        if config.hot_qps:
+            connect(m, tables.context, host_side.context)
+        if config.parity:
+            m.d.comb += [host_side.broken.eq(tables.broken), tables.halted.eq(host_side.halted)]
+        if config.trace_frames:
+            connect(m, tables.trace, border.trace)
+            m.d.comb += border.verdict.eq(rooms.ingress.verdict)
+        if config.latency:
+            m.submodules.latency = latency = Latency(before=Ingress.KEPT_LATENCY)
+            connect(m, tables.latency, latency.port)
+            m.d.comb += latency.core_reset.eq(host_side.room_reset)
+            self._watch(m, latency)
+
     def _around(self) -> dict[str, Value]:
         """Counts of the adapters around the core, by name."""
         if "around" not in self.signature.members:
             return {}
         return {name: self.around[name] for name in self.around.shape().members}
 
-    def _watch(self, m, latency, queues, transport, memory, ingress, egress) -> None:
+    def _watch(self, m, latency) -> None:
         """What passes between the boxes, to the measurement of latencies."""
+        rooms = m.submodules
+        queues, transport, memory = rooms.queues, rooms.transport, rooms.memory
+        ingress, egress = rooms.ingress, rooms.egress
         doorbell, job, header = queues.doorbell_send, transport.tx.job, memory.header
         send, payload = latency.send, ingress.payload
         m.d.comb += [

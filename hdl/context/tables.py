@@ -21,8 +21,8 @@ from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, ReadResource, kept_bits
 from hdl.ports.trace import TracePort
 
-from .cached.context import CachedContext, record_layout
 from .cached.host_store import HostStore
+from .cached_context import CachedContext, record_layout
 from .counter_bank import CounterBank
 from .gid import GidTable
 from .groups import GroupTable

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from hdl.abi.virtio_rdma import EVENT, TYPE_FEATURES
+from hdl.abi.virtio_rdma import TYPE_FEATURES
 from hdl.config import ACTIVATION_FLAGS, CQ_BITS, QP_BITS, VERSION, NicConfig
 
 from .context import optional_blocks
@@ -22,25 +22,24 @@ from .counter_names import (
     QP_COUNTER_SLOTS,
 )
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
+from .kinds import Kind
+from .mailbox_block import mailbox
 from .row_layouts import layout_class, row_layout_of
 
 __all__ = [
     "CONFIG",
     "MAGIC",
-    "MAILBOX_WORDS",
     "MANAGEMENT_DEVICE_ID",
     "MANAGEMENT_VENDOR_ID",
     "PAGES",
     "TABLES",
     "VERSION_BITS",
-    "Kind",
     "TableInfo",
     "all_blocks",
     "command",
     "core",
     "counters",
     "debug",
-    "mailbox",
     "port",
     "row_layout",
     "table_window",
@@ -56,22 +55,8 @@ MANAGEMENT_VENDOR_ID = 0x1234
 MANAGEMENT_DEVICE_ID = 0x524F
 #: Version of the register map as a whole.
 MAP_VERSION = 3
-#: Words of the request and of the response in the mailbox (256 bytes).
-MAILBOX_WORDS = 64
 #: The fields of ``core.version``, bit 0 first, and their bits.
 VERSION_BITS = {"patch": 16, "minor": 8, "major": 8}
-
-
-class Kind:
-    """Block numbers, as in the ``id`` register."""
-
-    CORE = 1
-    PORT = 2
-    MAILBOX = 3
-    COMMAND = 4
-    COUNTERS = 5
-    DEBUG = 6
-    TABLE = 7
 
 
 @dataclass(frozen=True)
@@ -242,66 +227,6 @@ def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
             *words(names, COUNTER_TEXTS, remote=True),
         ),
         "Ethernet port",
-    )
-
-
-def _posts() -> tuple[Register | Window, ...]:
-    """What the firmware does to a virtqueue by itself."""
-    return (
-        Register(
-            "post_position", (rw("value", 16, "used index of the queue that `post` looks at"),)
-        ),
-        Register(
-            "post",
-            (
-                rw("queue", 16, "number of the virtqueue"),
-                rw(
-                    "look",
-                    1,
-                    "its avail index is read, behind its row; else its next buffer gets `record`",
-                ),
-            ),
-            "reads the avail index of a queue or fills its next buffer; ignored while busy; waits "
-            "for the response to a request that is pending",
-            strobe=True,
-        ),
-        Register(
-            "post_status",
-            (
-                ro("busy", 1, "it is not done"),
-                ro("success", 1, "the last one found a buffer, or read the index"),
-                ro("available", 16, "the avail index that it has read"),
-            ),
-            "what has become of the last `post`",
-        ),
-        Window("record", EVENT.size // 4, Access.WO, "the event, little-endian words"),
-    )
-
-
-def mailbox(config: NicConfig) -> Block:
-    """One control request at a time, from the control queue to the firmware and back; and what the
-    firmware puts into the event queue."""
-    return Block(
-        "mailbox",
-        Kind.MAILBOX,
-        (
-            Register(
-                "status",
-                (
-                    ro("pending", 1, "a request waits for its response"),
-                    ro("function", 8, "PCI function that asks"),
-                ),
-                "the request that is served",
-            ),
-            Register("request_length", (ro("value", 16, "bytes the driver made readable"),)),
-            Register("writable_length", (ro("value", 32, "bytes the driver made writable"),)),
-            Register("response_length", (rw("value", 16, "bytes of response"),)),
-            Register("control", (pulse("done", 1, "the response is complete"),)),
-            Window("request", MAILBOX_WORDS, Access.RO, "request bytes, little-endian words"),
-            Window("response", MAILBOX_WORDS, Access.WO, "response bytes, little-endian words"),
-            *(_posts() if config.events else ()),
-        ),
-        "control requests and their responses",
     )
 
 

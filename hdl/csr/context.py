@@ -7,11 +7,10 @@ from hdl.config import NicConfig
 
 from .describe import Block, Register, const, ro, rw
 from .diagnostics import watching
+from .kinds import Kind
 
-__all__ = ["CONTEXT", "RECORD_BYTES", "context", "optional_blocks"]
+__all__ = ["RECORD_BYTES", "context", "optional_blocks"]
 
-#: Block number, as in the ``id`` register.
-CONTEXT = 11
 #: Bytes from one QP's record to the next one's.
 RECORD_BYTES = 256
 
@@ -20,7 +19,7 @@ def context(config: NicConfig) -> Block:
     """Where the rows of the QPs are that are not on chip."""
     return Block(
         "context",
-        CONTEXT,
+        Kind.CONTEXT,
         (
             Register("hot_qps", (const("value", 32, config.hot_qps, "QPs whose rows are here"),)),
             Register("size", (const("value", 32, config.qps * RECORD_BYTES, "bytes of memory"),)),

@@ -6,21 +6,17 @@ from hdl.config import TRACE_BYTES, NicConfig
 
 from .counter_names import DROP_REASONS
 from .describe import Access, Block, Register, Window, pulse, ro, rw, w1c
+from .kinds import Kind
 
 __all__ = [
-    "LATENCY",
     "LATENCY_BUCKETS",
-    "PARITY",
     "PARITY_TABLES",
-    "TRACE",
     "latency",
     "parity",
     "trace",
     "watching",
 ]
 
-#: Block numbers, as in the ``id`` register.
-TRACE, LATENCY, PARITY = 8, 9, 10
 #: Counts of a histogram: number n is of 2**(n - 1) cycles up to below 2**n, number 0 of none.
 LATENCY_BUCKETS = 23
 #: Tables whose rows have parity, in the order of the bits of `parity.tables`.
@@ -47,7 +43,7 @@ def trace(config: NicConfig) -> Block:
     )
     return Block(
         "trace",
-        TRACE,
+        Kind.TRACE,
         (
             Register(
                 "control",
@@ -120,7 +116,7 @@ def latency() -> Block:
 
     return Block(
         "latency",
-        LATENCY,
+        Kind.LATENCY,
         (*histogram("send", "from doorbell to wire"), *histogram("receive", "from wire to host")),
         "histograms of latencies",
     )
@@ -130,7 +126,7 @@ def parity() -> Block:
     """What has been found wrong in the tables."""
     return Block(
         "parity",
-        PARITY,
+        Kind.PARITY,
         (
             Register(
                 "errors",

@@ -9,7 +9,7 @@ from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 
 from .block import BlockBus, CsrBlock
-from .blocks import MAILBOX_WORDS, mailbox
+from .mailbox_block import MAILBOX_WORDS, mailbox
 
 __all__ = ["ROW_BITS", "Mailbox", "MailboxPort", "QueuePost"]
 

@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.config import NicConfig
-from hdl.context.cached.context import CachedContext, record_layout
 from hdl.context.cached.record import beats_of
+from hdl.context.cached_context import CachedContext, record_layout
 from hdl.ports.context import QP_PINS, BackingPort, ContextBackEnd
 
 __all__ = ["PLACES", "RandomStore", "StoredContext"]

@@ -17,8 +17,8 @@ from hdl.ports.context import (
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import kept_bits
 
-from ..table import Table
-from .rows import CachedTable, RowCache
+from .cached.rows import CachedTable, RowCache
+from .table import Table
 
 __all__ = ["CACHED_TABLES", "RESIDENT", "CachedContext", "record_layout"]
 

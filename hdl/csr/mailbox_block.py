@@ -1,0 +1,74 @@
+"""The register block of the mailbox."""
+
+from __future__ import annotations
+
+from hdl.abi.virtio_rdma import EVENT
+from hdl.config import NicConfig
+
+from .describe import Access, Block, Register, Window, pulse, ro, rw
+from .kinds import Kind
+
+__all__ = ["MAILBOX_WORDS", "mailbox"]
+
+#: Words of the request and of the response in the mailbox (256 bytes).
+MAILBOX_WORDS = 64
+
+
+def _posts() -> tuple[Register | Window, ...]:
+    """What the firmware does to a virtqueue by itself."""
+    return (
+        Register(
+            "post_position", (rw("value", 16, "used index of the queue that `post` looks at"),)
+        ),
+        Register(
+            "post",
+            (
+                rw("queue", 16, "number of the virtqueue"),
+                rw(
+                    "look",
+                    1,
+                    "its avail index is read, behind its row; else its next buffer gets `record`",
+                ),
+            ),
+            "reads the avail index of a queue or fills its next buffer; ignored while busy; waits "
+            "for the response to a request that is pending",
+            strobe=True,
+        ),
+        Register(
+            "post_status",
+            (
+                ro("busy", 1, "it is not done"),
+                ro("success", 1, "the last one found a buffer, or read the index"),
+                ro("available", 16, "the avail index that it has read"),
+            ),
+            "what has become of the last `post`",
+        ),
+        Window("record", EVENT.size // 4, Access.WO, "the event, little-endian words"),
+    )
+
+
+def mailbox(config: NicConfig) -> Block:
+    """One control request at a time, from the control queue to the firmware and back; and what the
+    firmware puts into the event queue."""
+    return Block(
+        "mailbox",
+        Kind.MAILBOX,
+        (
+            Register(
+                "status",
+                (
+                    ro("pending", 1, "a request waits for its response"),
+                    ro("function", 8, "PCI function that asks"),
+                ),
+                "the request that is served",
+            ),
+            Register("request_length", (ro("value", 16, "bytes the driver made readable"),)),
+            Register("writable_length", (ro("value", 32, "bytes the driver made writable"),)),
+            Register("response_length", (rw("value", 16, "bytes of response"),)),
+            Register("control", (pulse("done", 1, "the response is complete"),)),
+            Window("request", MAILBOX_WORDS, Access.RO, "request bytes, little-endian words"),
+            Window("response", MAILBOX_WORDS, Access.WO, "response bytes, little-endian words"),
+            *(_posts() if config.events else ()),
+        ),
+        "control requests and their responses",
+    )
