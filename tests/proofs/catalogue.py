@@ -14,7 +14,7 @@ from sim.rtl.formal import prove as prove_harness
 from sim.tools import console
 from tests.force import applied
 
-from . import arithmetic, crc, crossings, lists, streams, transport
+from . import arithmetic, context, crc, crossings, lists, streams, transport
 from .harness import Proof
 
 __all__ = ["PROOFS", "method", "prove", "refute", "run"]
@@ -26,6 +26,7 @@ PROOFS = (
     *arithmetic.PROOFS,
     *crc.PROOFS,
     *transport.PROOFS,
+    *context.PROOFS,
 )
 
 

@@ -1,7 +1,7 @@
 """The send side of the transport room wired together, with models of what surrounds it."""
 
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from amaranth.hdl import Elaboratable, Module
@@ -20,7 +20,7 @@ from hdl.transport.recovery.policy import Recovery
 from hdl.transport.send.generations import RequestGenerations
 from hdl.transport.send.requester import Requester
 from hdl.transport.send.scheduler import Scheduler
-from tests.context.late import Window, context_of, seed, slower
+from tests.context.late import CACHED, Window, context_of, seed, slower
 from tests.operations import request_row
 from tests.simulate import Prepared, fields, simulate
 
@@ -47,7 +47,9 @@ class SendSide(Elaboratable):
     ):
         self.config = config
         self.scheduler = Scheduler(config=config, paced=paced)
-        self.requester = Requester(config=config, recovery=recovery, paced=paced)
+        # The requester of a card with a cache, which is never as small as this one.
+        mine = replace(config, qps=32, hot_qps=16) if late >= CACHED else config
+        self.requester = Requester(config=mine, recovery=recovery, paced=paced)
         self.spent = Ram(shape=1, depth=config.qps, reads=2) if paced else None
         self.outstanding = OutstandingTable(config=config)
         self.sinks = SinkPool(config=config)
@@ -349,8 +351,12 @@ class World:
         ctx.set(port.valid, 0)
 
     async def acknowledge(self, ctx, qp, **row):
-        """The completer writes its row."""
+        """The completer writes its row; into a cache the firmware does, as no completer has the QP
+        at hand."""
         ack = self.dut.ack
+        if seed() >= CACHED:
+            await self.program(ctx, ack, qp, **row)
+            return
         ctx.set(ack.write.index, qp)
         ctx.set(ack.write.row, row)
         ctx.set(ack.write.enable, 1)

@@ -77,18 +77,20 @@ def scenarios(module: ModuleType) -> Iterator:
             yield pytest.param(test, arguments, id=label)
 
 
-every = pytest.mark.parametrize(
-    ("test", "arguments"), [case for module in MODULES for case in scenarios(module)]
-)
+CASES = [case for module in MODULES for case in scenarios(module)]
+#: Scenarios that would take minutes with a cache.
+LONG = {"test_everything_is_sent_whatever_is_lost"}
 
 
-@every
+@pytest.mark.parametrize(("test", "arguments"), CASES)
 def test_machines_wait_for_their_rows(test, arguments):
     with late_answers(1):
         test(**arguments)
 
 
-@every
+@pytest.mark.parametrize(
+    ("test", "arguments"), [case for case in CASES if case.values[0].__name__ not in LONG]
+)
 def test_machines_live_with_a_cache(test, arguments):
     """Of 4 places for the rows of 8 QPs, over a store that takes its time."""
     with late_answers(CACHED):
