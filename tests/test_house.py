@@ -169,6 +169,7 @@ SIM = {
     "bench": RUNS - {"bench"},
     "tools": {"rtl", "models"},  # what commands share; the command line names them, as text
     "make": {"tools", "rtl"},  # never simulates
+    "review": {"tools", "make", "rtl"},  # reads what is recorded
     "campaign": {"tools", *RUNS},
     "replay": {"tools", *RUNS},
     "measure": {"tools", "replay", *RUNS},

@@ -24,6 +24,7 @@ __all__ = ["FOLDERS", "Later", "main", "rocinante"]
 FOLDERS = (
     "sim.tools",
     "sim.make",
+    "sim.review",
     "sim.measure",
     "sim.campaign",
     "sim.replay",

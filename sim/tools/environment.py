@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import re
 import shutil
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from hdl.config import CardFeature, NicConfig
+from hdl.config import NicConfig
+from hdl.csr.texts import config_texts
 from sim.rtl import env
 from sim.tools import console
 
@@ -19,20 +18,13 @@ __all__ = ["clean", "info", "meanings"]
 
 
 def meanings() -> dict[str, str]:
-    """What each field of ``NicConfig`` means, from the texts that stand beside the fields.
-
-    Numbers are explained in its docstring, where several may share a sentence; switches at
-    ``CardFeature``.
-    """
+    """What each field of ``NicConfig`` means: the first sentence of what stands beside it."""
     fields = {field.name for field in dataclasses.fields(NicConfig)}
-    text = " ".join(str(NicConfig.__doc__).partition("Attributes:")[2].split()).replace("``", "")
-    parts = re.split(r"(?:^|(?<=\. ))((?:\w+, )*\w+): ", text)
-    found: dict[str, str] = {}
-    for names, words in zip(parts[1::2], parts[2::2], strict=True):
-        if fields.issuperset(names.split(", ")):
-            found |= dict.fromkeys(names.split(", "), words.partition(". ")[0].strip(". "))
-    switches = re.findall(r'= "(\w+)"  # (.*)', inspect.getsource(CardFeature))
-    return found | {name: words for name, words in switches if name in fields}
+    return {
+        name: text.partition(". ")[0].replace("``", "")
+        for name, text in config_texts().items()
+        if name in fields
+    }
 
 
 @click.command()

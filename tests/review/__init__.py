@@ -1,0 +1,1 @@
+"""The page that a reviewer reads, and how two revisions differ."""
