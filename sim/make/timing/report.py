@@ -1,4 +1,4 @@
-"""``./rocinante timing BOARD``: the estimate as tables, as JSON, and as docs/timing.md."""
+"""``./rocinante timing BOARD``: the estimate as tables and JSON, and as a row of docs/timing.md."""
 
 from __future__ import annotations
 
@@ -68,6 +68,19 @@ def measure(card: Card, say: Any, earlier: Path | None = None) -> dict[str, Any]
     }
 
 
+def show(name: str, json_file: Path | None) -> int:
+    """Print what is recorded of a board; returns the exit status."""
+    facts = load().get(name)
+    if facts is None:
+        console.err.print(f"Nothing is recorded of {name}", style="red", markup=False)
+        return 1
+    console.write_json(json_file, facts)
+    if str(json_file) != "-":
+        text = board(CARDS[name], facts)
+        console.out.print(text, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
 def load() -> dict[str, dict[str, Any]]:
     """Return board -> its recorded facts; nothing when there are none yet."""
     return json.loads(FILE.read_text()) if FILE.exists() else {}
@@ -84,9 +97,7 @@ def generated(sets: dict[str, dict[str, Any]]) -> str:
     """Return the generated part of the page, with the lines around it."""
     models = {card.delays.title: card.delays for card in CARDS.values()}
     parts = [BEGIN, "## All boards", _summary(sets)]
-    for name, card in CARDS.items():
-        parts += [f"## {card.title}", _prose(card.note)]
-        parts.append(board(card, sets[name]) if name in sets else "Not measured.")
+    parts += [_prose(f"{card.title}: {card.note}") for card in CARDS.values()]
     parts.append("## Delays")
     for title, delays in models.items():
         parts += [f"### {title}", _delays(delays)]

@@ -53,7 +53,7 @@ def test_recorded_configurations_are_the_boards() -> None:
 
 def test_board_that_is_not_recorded_is_not_measured() -> None:
     text = timing_report.generated({})
-    assert text.count("\n\nNot measured.") == len(cards.CARDS)
+    assert text.count("| not measured | not measured |") == 3 * len(cards.CARDS)
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
@@ -89,6 +89,16 @@ def test_command(small: Netlist, tmp_path: Path) -> None:
     page = (tmp_path / "timing.md").read_text()
     assert page.startswith("before\n") and page.endswith("\nafter\n") and "old" not in page
     assert timing_report.generated({"zcu106": facts}) in page
+
+
+def test_what_is_recorded_is_shown(small: Netlist, tmp_path: Path) -> None:
+    """Without a netlist; of a board that nobody has measured there is nothing to show."""
+    status, _, errors = call("zcu106", "--recorded")
+    assert status == 1 and "Nothing is recorded of zcu106" in errors
+    _, measured, _ = call("zcu106", "--update")
+    assert call("zcu106", "--recorded") == (0, measured, "")
+    assert call("zcu106", "--recorded", "--json", "-")[1].startswith("{")
+    assert call("zcu106", "--recorded", "--update")[0] == 2
 
 
 def test_command_without_figures(small: Netlist, monkeypatch: pytest.MonkeyPatch) -> None:
