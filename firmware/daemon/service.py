@@ -73,6 +73,11 @@ class Daemon:
 
     async def _start(self) -> None:
         chosen, config = self._settings, self._registers.config
+        if self._registers.context_bytes:
+            raise SettingError(
+                f"The card has the rows of {config.hot_qps} QPs on chip, and needs memory for the "
+                "others, which this daemon does not give"
+            )
         for entry in chosen.vlans:  # before a request that was left is carried out
             self._set(entry, GuestFunction.set_vlan, "--vlan")
         if self._journal is None:

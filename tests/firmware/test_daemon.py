@@ -134,6 +134,14 @@ def test_a_card_that_has_broken(tmp_path):
         assert daemon.line()["event"] == "the card runs again"
 
 
+def test_a_card_that_needs_memory_is_refused(tmp_path):
+    """Rows of its QPs would lie in memory that the daemon does not give."""
+    card = Card(tmp_path / "bar", replace(CONFIG, qps=64, hot_qps=16))
+    with Daemon("--bar", f"unix:{card.path}", *MAC) as daemon:
+        status, lines = daemon.ended()
+        assert status and "16 QPs on chip" in json.dumps(lines)
+
+
 def test_journal(card, tmp_path):
     """Killed, and started again: handles stay what they are."""
     options = ("--bar", f"unix:{card.path}", *MAC, "--state", tmp_path / "state")

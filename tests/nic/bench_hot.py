@@ -115,3 +115,23 @@ async def reset_in_the_middle(dut):
         node.stop_firmware()
         assert not node.host.faults
         await node.start()
+
+
+@cocotb.test()
+async def figures(dut):
+    """What a miss costs: WRITEs of 64 bytes, one at a time, from post to completion; always of the
+    same QP, and of each of 24 in turn, so that rows are brought on both cards, and others leave."""
+    many = await Many.up(dut, 24)
+    now, times = many.nodes[0].host.now, {}
+    for name, order in (("hot", [0] * 24), ("cold", list(range(24)) * 2)):
+        before, times[name] = await many.counts(), []
+        for number in order:
+            begun = now()
+            await many.post(number, WrOpcode.RDMA_WRITE, 0, 64)
+            await many.good(0, 1)
+            times[name].append(now() - begun)
+        misses = [new[0] - old[0] for old, new in zip(before, await many.counts(), strict=True)]
+        mean = sum(times[name][1:]) / len(order[1:])
+        dut._log.info("%s: %.0f ns, misses %s of %d", name, mean, misses, len(order))
+        times[name] = mean
+    assert times["hot"] < times["cold"] < times["hot"] + 8000

@@ -71,13 +71,13 @@ class Places(wiring.Component):
     rows of the QP that they were answered for before the last one, too; ``pins``: who names a QP
     that must stay; ``owners``: tables whose rows are written.
     Members: ``look_<name>`` (``LookPort``), ``owner_<name>`` (``OwnerPort``); ``pin_<name>`` In: a
-    QP whose place stays while ``held`` (it is here already). ``soil`` In: the place of the
-    firmware's window gets dirty. ``leave`` Out: the rows of the place ``leaving`` are read
-    out; ``holds`` Out: from then on until ``gone`` In: their record is handed over. ``request``
-    Out: to the backing store. ``fill`` Out: places in the order of the reads, ``clear`` Out: one
-    that gets zeros; ``filled`` In: the rows of ``filled_at`` are here, with
-    ``lost`` as zeros instead of those in its record. ``missed``: a place is taken for a QP that
-    was not here. ``ready`` Out: nothing is stored any more, a cycle for each QP after reset.
+    QP whose place stays while ``held`` (it is here already). ``soil`` In: a row of this place is
+    written by the firmware in this cycle. ``leave`` Out: the rows of the place ``leaving``
+    are read out; ``holds`` Out: from then on until ``gone`` In: their record is handed over.
+    ``request`` Out: to the backing store. ``fill`` Out: places in the order of the reads, ``clear``
+    Out: one that gets zeros; ``filled`` In: the rows of ``filled_at`` are here, with ``lost`` as
+    zeros instead of those in its record. ``missed``: a place is taken for a QP that was not here.
+    ``ready`` Out: nothing is stored any more, a cycle for each QP after reset.
     Latency: 5 cycles from a miss to the request, one more when rows are read out. Throughput: one
     miss at a time up to there; ``FILLS`` reads are under way. Errors: none. Reset: all places are
     free.

@@ -7,6 +7,7 @@ __all__ = ["FAULTS"]
 
 GIDS = ("tests/common/test_ram.py::test_gids_and_none_beyond_the_table",)
 PARITY = ("tests/context/test_parity.py",)
+ROW_CACHE = "tests/context/test_row_cache.py::"
 REGION_KEYS = ("tests/context/test_region_keys.py",)
 
 FAULTS = (
@@ -59,5 +60,24 @@ FAULTS = (
         what="a window may have more bytes than its region",
         force=Force("hdl.context.region_keys:RegionKeys", "furthest", stuck((1 << 65) - 1)),
         tests=("tests/context/test_windows.py",),
+    ),
+    # Rows of a few QPs on chip.
+    Fault(
+        name="changed-rows-leave-unsaved",
+        what="the rows of a QP that leave the cache are never stored",
+        force=Force("hdl.context.cached.places:Places", "soiled", stuck(0)),
+        tests=(f"{ROW_CACHE}test_a_store_that_is_seldom_ready",),
+    ),
+    Fault(
+        name="rows-in-use-leave",
+        what="the rows of a QP leave the cache while a machine has them at hand",
+        force=Force("hdl.context.cached.look:Look", "pins", stuck(0)),
+        tests=(f"{ROW_CACHE}test_a_store_that_is_seldom_ready",),
+    ),
+    Fault(
+        name="lost-record-used",
+        what="a record that cannot be read is taken for the QP's rows",
+        force=Force("hdl.context.cached.record:RecordIn", "zeros", stuck(0)),
+        tests=(f"{ROW_CACHE}test_a_record_that_cannot_be_read_is_zeros",),
     ),
 )
