@@ -14,7 +14,7 @@ from sim.rtl.formal import prove as prove_harness
 from sim.tools import console
 from tests.force import applied
 
-from . import arithmetic, context, crc, crossings, lists, streams, transport
+from . import arithmetic, context, crc, crossings, lists, rings, streams, transport
 from .harness import Proof
 
 __all__ = ["PROOFS", "method", "prove", "refute", "run"]
@@ -27,6 +27,7 @@ PROOFS = (
     *crc.PROOFS,
     *transport.PROOFS,
     *context.PROOFS,
+    *rings.PROOFS,
 )
 
 
