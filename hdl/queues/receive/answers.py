@@ -21,7 +21,7 @@ from hdl.ports.sources import has_wqes
 from ..ring.index import AvailIndex, named_index
 from ..ring.packed import is_packed
 from ..ring.read import BlockReader
-from .match import RecvMatch, RecvWork, UpcomingSource
+from .match import RecvMatch, RecvWork, UpcomingSource, answer_fault
 from .path import Arrival, HeldWqe, Tag
 from .prefetch import Demand
 from .shares import ShareMeter
@@ -157,7 +157,8 @@ class RecvAnswers(wiring.Component):
         ]
         asked = self._choose(m, work, upcoming)
         with m.FSM(name="answers") as fsm:
-            # IDLE: takes the row of a request that can go on, of a new one, or of one to come.
+            # IDLE: takes the row of a request that can go on, of a new one, or of one to come; ends
+            # with the row.
             with m.State("IDLE"):
                 request = self.req.payload
                 number = request.source.number
@@ -195,7 +196,7 @@ class RecvAnswers(wiring.Component):
                     self._take_early(m, work, upcoming)
             self._look_up(m, work, facts, cached, fault_valid, found_valid)
             self._answer(m, work, meter, upcoming)
-            # INDEX: has the avail index read, and gives the row back.
+            # INDEX: has the avail index read; ends when that is taken, and the row goes back.
             with m.State("INDEX"):
                 m.d.comb += index.i.valid.eq(1)
                 m.d.sync += indexing.eq(index.i.ready)
@@ -249,10 +250,11 @@ class RecvAnswers(wiring.Component):
             m.d.comb += self.ask.eq(1)
             m.d.sync += [source.eq(self.access.row), work.queue.eq(self.access.queue)]
             m.next = "GATHER"
-        # GATHER: the tag is compared.
+        # GATHER: waits while the tag is compared; one cycle.
         with m.State("GATHER"):
             m.next = "DECIDE"
-        # DECIDE: the WQE is there, on its way, or has to be fetched; or it is not to be had.
+        # DECIDE: finds out whether the WQE is there, on its way, to be fetched, or not to be had;
+        # one cycle.
         with m.State("DECIDE"):
             m.d.sync += [
                 answer.status.eq(FetchStatus.OK),
@@ -277,13 +279,7 @@ class RecvAnswers(wiring.Component):
             with m.Elif(facts.ready):
                 m.next = "ANSWER"
             with m.Elif(facts.here & fault_valid):
-                m.d.sync += [
-                    answer.status.eq(work.fault.found.status),
-                    answer.error.eq(work.fault.found.error),
-                    answer.head.eq(work.fault.head),
-                ]
-                for name in ("num_sge", "wr_id", "length"):
-                    m.d.sync += answer.wqe[name].eq(work.fault.found.wqe[name])
+                m.d.sync += answer_fault(work)
                 m.next = "ANSWER"
                 with m.If(work.fault.found.status == FetchStatus.QUEUE_ERROR):
                     m.next = "ERROR"
@@ -317,11 +313,12 @@ class RecvAnswers(wiring.Component):
                         m.next = "ERROR"
             with m.Else():
                 m.next = "INDEX"
-        # AWAY: gives the row back, and the request to who fetches its WQE once more.
+        # AWAY: gives the row back, and the request to who fetches its WQE once more; one cycle.
         with m.State("AWAY"):
             m.d.comb += [self.access.put.eq(1), self.away.valid.eq(1)]
             m.next = "IDLE"
-        # PASS: gives back the line that is held, as the next one is asked for.
+        # PASS: gives back the line that is held, as the next one is asked for; ends when there is
+        # room for it.
         with m.State("PASS"):
             m.d.comb += [self.release.eq(self.room), self.linked.enable.eq(1)]
             with m.If(self.room):
@@ -332,7 +329,7 @@ class RecvAnswers(wiring.Component):
                     source.held.eq(0),
                 ]
                 m.next = "PASSED"
-        # PASSED: the line behind it is the first.
+        # PASSED: makes the line behind it the first, and looks that up; one cycle.
         with m.State("PASSED"):
             m.d.comb += [self.tag.index.eq(self.linked.row), self.tag.enable.eq(1)]
             m.d.comb += self.ask.eq(1)
@@ -352,7 +349,8 @@ class RecvAnswers(wiring.Component):
         ]
         # Of the answer that is given: the same in the cycle before FINISH.
         m.d.sync += final.eq(request.last | (answer.status != FetchStatus.OK))
-        # HIT: answers with what was looked up early; only ``head`` has to be as it was then.
+        # HIT: answers with what was looked up early, of which only ``head`` has to be as it was
+        # then; one cycle, behind which ANSWER goes on if the answer was not taken.
         with m.State("HIT"):
             m.d.comb += [self.rsp.valid.eq(1), self.linked.enable.eq(1)]
             m.d.sync += [
@@ -363,7 +361,7 @@ class RecvAnswers(wiring.Component):
             m.next = "ANSWER"
             with m.If(self.rsp.ready):
                 m.next = "FINISH"
-        # ANSWER: answers.
+        # ANSWER: answers; ends when that is taken.
         with m.State("ANSWER"):
             m.d.comb += [self.rsp.valid.eq(1), self.linked.enable.eq(1)]
             with m.If(self.rsp.ready):
@@ -378,8 +376,9 @@ class RecvAnswers(wiring.Component):
         ]
         goes_on = upcoming.valid & same
         # FINISH: gives the row back; the first line too, if it is not asked for again. A request
-        # that is to come is looked up at once: in the row of another source, or else in the
-        # next line of this one's list.
+        # that is to come is looked up at once: in the row of another source, or else in the next
+        # line of this one's list. Ends when there is room for the line, and for the source on the
+        # list of those to look at.
         with m.State("FINISH"):
             ends = Signal()
             m.d.comb += [
@@ -409,16 +408,17 @@ class RecvAnswers(wiring.Component):
                     m.d.sync += [source.eq(changed), work.early.eq(1)]
                     m.d.sync += upcoming.valid.eq(self.upcoming.valid)
                     m.next = "GATHER"
-        # PUT: gives the row back as it is.
+        # PUT: gives the row back as it is; one cycle.
         with m.State("PUT"):
             m.d.comb += self.access.put.eq(1)
             m.next = "IDLE"
-        # ERROR: tells of a broken ring before the answer.
+        # ERROR: tells of a broken ring before the answer; ends when that is taken.
         with m.State("ERROR"):
             m.d.comb += self.error.valid.eq(1)
             with m.If(self.error.ready):
                 m.next = "ANSWER"
-        # REFUSE: the queue is being reset: nobody gets what was offered before.
+        # REFUSE: answers EMPTY, as the queue is being reset and nobody gets what was offered
+        # before; ends when that is taken.
         with m.State("REFUSE"):
             m.d.comb += self.rsp.valid.eq(1)
             with m.If(self.rsp.ready):
@@ -426,12 +426,12 @@ class RecvAnswers(wiring.Component):
 
     def _miss(self, m: Module, work, fault_valid) -> None:
         """Has the request's WQE fetched, and looks it up again."""
-        # CLAIM: gives the row back, from which the fetch will begin.
+        # CLAIM: gives the row back, from which the fetch will begin; one cycle.
         with m.State("CLAIM"):
             m.d.comb += self.access.put.eq(1)
             m.d.sync += [fault_valid.eq(0), self.demand.valid.eq(1)]
             m.next = "DEMAND"
-        # DEMAND: waits until the fetch has begun, or no line is free for it. The demand is a
+        # DEMAND: waits; ends when the fetch has begun, or no line is free for it. The demand is a
         # register, as whether its source's row is free is found out in the same cycle.
         with m.State("DEMAND"):
             with m.If(self.starved):
@@ -440,11 +440,11 @@ class RecvAnswers(wiring.Component):
             with m.Elif(self.demand.ready):
                 m.d.sync += self.demand.valid.eq(0)
                 m.next = "AGAIN"
-        # STARVED: another source's lines are taken for it.
+        # STARVED: has another source's lines taken for it; ends when one is free.
         with m.State("STARVED"):
             m.d.comb += self.line_needed.eq(1)
             with m.If(self.line_freed):
                 m.next = "AGAIN"
-        # AGAIN: looks the request up once more.
+        # AGAIN: looks the request up once more; ends when its row is lent.
         with m.State("AGAIN"):
             self._take(m, work)

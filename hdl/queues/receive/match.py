@@ -15,7 +15,7 @@ from ..ring.index import IndexResult
 from .path import Arrival, Tag
 from .sources import SourceRow, queue_of
 
-__all__ = ["RecvFacts", "RecvMatch", "RecvWork", "UpcomingSource"]
+__all__ = ["RecvFacts", "RecvMatch", "RecvWork", "UpcomingSource", "answer_fault"]
 
 
 class RecvWork(data.Struct):
@@ -46,6 +46,19 @@ class RecvFacts(data.Struct):
     ready: 1  # and its first WQE lies in its line
     held: 1  # which is the one that is asked for again
     known: 1  # something is available at the source's position
+
+
+def answer_fault(work) -> list:
+    """Assign to the answer of a ``RecvWork`` what became of the line that the request waited for:
+    an error, with what could be read of the WQE."""
+    answer, fault = work.answer, work.fault
+    names = ("num_sge", "wr_id", "length")
+    return [
+        answer.status.eq(fault.found.status),
+        answer.error.eq(fault.found.error),
+        answer.head.eq(fault.head),
+        *(answer.wqe[name].eq(fault.found.wqe[name]) for name in names),
+    ]
 
 
 class RecvMatch(wiring.Component):

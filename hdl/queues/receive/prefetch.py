@@ -17,13 +17,11 @@ from hdl.ports.rows import QueueRow
 
 from ..ring.types import FastPathJob
 from .ahead import DOORBELL, POLLED, AheadSources
+from .policy import PrefetchPolicy
 from .shares import LineGrants
 from .sources import SourceAccess, SourceRow, queue_of
 
 __all__ = ["Demand", "RecvPrefetch"]
-
-#: WQEs of a source that are asked for in one turn.
-BURST = 4
 
 
 class Demand(data.Struct):
@@ -53,7 +51,7 @@ class _Turn(data.Struct):
     demanded: 1  # not the item's turn, a demand's
     again: 1
     listed: 3  # the list was not empty; in pieces, as the row comes out of RAM
-    added: range(BURST + 1)  # lines, from ``begin`` on
+    added: range(PrefetchPolicy.BURST + 1)  # lines, from ``begin`` on
     begin: WQE_LINE_BITS
     polled: 1  # its avail index has come
     dirty: 1  # its row changes
@@ -64,10 +62,11 @@ class RecvPrefetch(wiring.Component):
     """Asks for the next WQEs of sources in turn, and first of all for the one that is demanded.
 
     A source is looked at after a notification (``doorbell``) and after each answer (``more``). In
-    its turn up to ``BURST`` WQEs are asked for, as far as ``LineGrants`` allows. When all known
-    WQEs are asked for, the avail index is read, without ``avail_event``. docs/queues.md says how
-    many lines a source gets. The row is shared during a turn, so that the source's requests are
-    answered meanwhile; at the end the turn's lines are added to what the list is then.
+    its turn up to ``PrefetchPolicy.BURST`` WQEs are asked for, as far as ``LineGrants`` allows.
+    When all known WQEs are asked for, the avail index is read, without ``avail_event``.
+    docs/queues.md says how many lines a source gets. The row is shared during a turn, so that the
+    source's requests are answered meanwhile; at the end the turn's lines are added to what the list
+    is then.
 
     Members: ``demand``: taken when its fetch has begun; ``starved`` (a cycle): there is no line for
     it. ``access``: of the rows (SourceRow). ``link``, ``own``: lines that are added to lists.
@@ -150,7 +149,8 @@ class RecvPrefetch(wiring.Component):
             self._fetch(m, turn, known, ahead, grants)
             self._demand(m, turn)
             self._merge(m, turn, ahead)
-            # LIST: puts the source on the list again, as there may be more to ask for.
+            # LIST: puts the source on the list again, as there may be more to ask for; ends when
+            # that is taken.
             with m.State("LIST"):
                 with m.If(ahead.more.ready):
                     m.d.sync += ahead.more.valid.eq(0)
@@ -219,7 +219,8 @@ class RecvPrefetch(wiring.Component):
     def _begin(self, m: Module, turn) -> None:
         """Takes the row of a source."""
         access, item, demand = self.access, turn.item, self.demand
-        # IDLE: takes the row of the source that is demanded, else of the next on the list.
+        # IDLE: takes the row of the source that is demanded, else of the next on the list; ends
+        # with one.
         with m.State("IDLE"):
             m.d.sync += [
                 turn.pair.eq(access.source),
@@ -233,7 +234,7 @@ class RecvPrefetch(wiring.Component):
             m.d.comb += [access.take.eq(item.valid | demand.valid), access.shared.eq(~demand.valid)]
             with m.If(access.taken):
                 m.next = "LOAD"
-        # LOAD: keeps the rows, with the index that was read.
+        # LOAD: keeps the rows, with the index that was read; one cycle.
         with m.State("LOAD"):
             m.d.sync += [
                 turn.source.eq(access.row),
@@ -252,7 +253,7 @@ class RecvPrefetch(wiring.Component):
                 ]
                 with m.If(~access.row.newer):
                     m.d.sync += turn.source.available.eq(item.work.data)
-        # WEIGH: works out what is known and what is allowed.
+        # WEIGH: works out what is known and what is allowed; one cycle.
         with m.State("WEIGH"):
             m.next = "FETCH"
 
@@ -282,7 +283,7 @@ class RecvPrefetch(wiring.Component):
                     m.d.sync += turn.dirty.eq(1)
                     with m.If(item.waits):
                         m.d.sync += item.valid.eq(0)  # it is still the first of those that wait
-                    with m.Elif(turn.added == BURST - 1):
+                    with m.Elif(turn.added == PrefetchPolicy.BURST - 1):
                         m.d.sync += [item.valid.eq(0), turn.more.eq(1)]
                     with m.Elif(~self.demand.valid):
                         m.next = "WEIGH"
@@ -305,7 +306,8 @@ class RecvPrefetch(wiring.Component):
     def _merge(self, m: Module, turn, ahead) -> None:
         """What the turn has brought about goes into the row, which who answers may have changed."""
         access, source = self.access, turn.source
-        # END: takes the row for itself if there is something to change in it.
+        # END: takes the row for itself if there is something to change in it; ends with the row, or
+        # at once.
         with m.State("END"):
             m.d.comb += [
                 access.take.eq(turn.dirty),
@@ -357,7 +359,7 @@ class RecvPrefetch(wiring.Component):
         """What the source gets for which a request waits."""
         there = ~turn.again & turn.listed.any()  # it is asked for already
         # DEMAND: asks for the WQE that a request waits for, or says that no line is free. It may
-        # have been asked for just before.
+        # have been asked for just before. Ends with the job, or with what is said.
         with m.State("DEMAND"):
             m.d.comb += self.job.valid.eq((turn.again | self.spare_valid) & self.room & ~there)
             with m.If(there):

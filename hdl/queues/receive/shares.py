@@ -10,15 +10,9 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
 from hdl.ports.numbers import QpNumber
 
-from .lines import refetch_lines
+from .policy import PrefetchPolicy
 
 __all__ = ["LineGrants", "ShareMeter", "SourceShare"]
-
-#: Answers to a source with fewer answers to others between them are one run.
-NEAR = 8
-#: Bits of the number of all answers that are 0 when the longest run fades: not the lowest ones, as
-#: runs are often as long as a power of two.
-FADE = slice(9, 12)
 
 
 class SourceShare(data.Struct):
@@ -71,16 +65,12 @@ class LineGrants(wiring.Component):
         if self._config.wqes_ahead == 1:  # nothing is fetched ahead
             m.d.comb += self.wait.ready.eq(1)
             return m
-        total = self._config.recv_lines
-        queue_lines = total - refetch_lines(total)
-        # Left over for sources whose WQEs were late, and of it for requests.
-        spared, kept = max(1, queue_lines // 8), max(1, queue_lines // 32)
-        share = self.share
+        policy, share = PrefetchPolicy(self._config), self.share
 
         m.submodules.waiting = waiting = StreamFifo(shape=QpNumber, depth=self._config.qps)
         connect(m, flipped(self.wait), waiting.i)
         room, some = Signal(), Signal()
-        m.d.sync += [room.eq(self.free > spared), some.eq(self.free > kept)]
+        m.d.sync += [room.eq(self.free > policy.spared), some.eq(self.free > policy.kept)]
         m.d.comb += [
             self.first.valid.eq(waiting.o.valid & room),
             self.first.payload.eq(waiting.o.payload),
@@ -103,7 +93,7 @@ class LineGrants(wiring.Component):
                 Mux(
                     self.used,
                     first | (room & (by_pace | (by_run & (self.its_turn | ~waiting.o.valid)))),
-                    none & (self.free > queue_lines // 2),
+                    none & (self.free > policy.idle),
                 )
             ),
         ]
@@ -132,7 +122,7 @@ class ShareMeter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        total, bits = self._config.recv_lines, ceil_log2(self._config.recv_lines)
+        policy, bits = PrefetchPolicy(self._config), ceil_log2(self._config.recv_lines)
         share = self.share
         gap, since = Signal(bits), Signal(16)
         kept, pace = Signal(15), Signal(15)
@@ -140,7 +130,7 @@ class ShareMeter(wiring.Component):
         m.d.sync += [
             gap.eq(Mux(since[bits:].any(), (1 << bits) - 1, since)),
             kept.eq(((share.pace << 3) - share.pace) >> 3),
-            pace.eq(Mux(share.pace == 0, max(8, total // 8), kept + gap)),
+            pace.eq(Mux(share.pace == 0, policy.first_pace, kept + gap)),
         ]
         for log in reversed(range(bits - 1)):
             with m.If(pace <= 8 << log):
@@ -149,9 +139,9 @@ class ShareMeter(wiring.Component):
         # Runs: the longest one, which counts for less with every eighth one after it or so.
         burst, longest, near = Signal(4), Signal(4), Signal()
         m.d.sync += [
-            near.eq(since < NEAR),
+            near.eq(since < policy.NEAR),
             burst.eq(Mux(near, share.burst + ~share.burst.all(), 1)),
-            longest.eq(share.run - (~near & share.run.any() & (self.answers[FADE] == 0))),
+            longest.eq(share.run - (~near & share.run.any() & (self.answers[policy.FADE] == 0))),
         ]
         m.d.comb += [
             self.after.stamp.eq(self.answers),
