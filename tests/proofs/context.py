@@ -251,12 +251,12 @@ PROOFS = (
         "cache-pins-one",
         "A machine pins the QP that it has asked for, and none while it waits.",
         _one,
-        Force("hdl.context.cached.look:Look", "asked", stuck(1)),
+        Force("hdl.context.cached.look:Look", "pins", stuck(0xF)),
     ),
     Proof(
         "cache-pins-two",
         "One that looks back pins two while it waits, and three at most.",
         _two,
-        Force("hdl.context.cached.look:Look", "fresh", stuck(0)),
+        Force("hdl.context.cached.look:Look", "pins", stuck(0xF)),
     ),
 )
