@@ -145,6 +145,7 @@ async def drains(dut, bad):
             await Timer(1, "us")
         else:
             raise AssertionError("the QP drains without end")
+        await Timer(3, "us")  # what had been handed over to be sent again leaves
         before = await p.counters()
         await Timer(40, "us")
         after = await p.counters()
