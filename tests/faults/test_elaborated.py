@@ -23,6 +23,7 @@ from hdl.config import NicConfig
 from hdl.mac.gigabit import GigabitMac
 from hdl.mac.rgmii import Rgmii, RgmiiPins
 from hdl.memory.scatter import Scatter
+from hdl.nic import Nic
 from hdl.pcie.control import FunctionControl
 from hdl.pcie.host import PcieHost
 from hdl.pcie.ptile.host import PTileHost
@@ -58,6 +59,7 @@ def tops() -> Iterator[tuple[Any, Any]]:
     """
     wide = NicConfig(width=512)
     yield AxiNic(config=replace(PROFILES["everything"], width=64, functions=2)), None
+    yield Nic(config=NicConfig(width=64, qps=64, hot_qps=16)), None
     yield PcieHost(config=wide), None
     yield PTileHost(config=wide, bars=bars(wide)), None
     yield ConfigWindow(), None
