@@ -186,6 +186,7 @@ class Transport(wiring.Component):
         m.submodules.sinks = sinks = SinkPool(config=self._config)
         connect(m, sinks.short, requester.short_sinks)
         connect(m, sinks.long, requester.long_sinks)
+        m.d.comb += requester.any_sinks.eq(sinks.any)
         connect(m, outstanding.dropped, sinks.dropped)
         connect(m, requester.finish, outstanding.finish)
         connect(m, requester.fail, outstanding.fail)

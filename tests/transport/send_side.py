@@ -101,6 +101,7 @@ class SendSide(Elaboratable):
         m.d.comb += [
             r.gone_back.ready.eq(1),
             s.moves.eq(r.moves),
+            r.any_sinks.eq(self.sinks.any),
             self.generations.advance.eq(r.advance),
         ]
         return m
@@ -173,6 +174,7 @@ class World:
     silent = False  # jobs without payload get no answer
     delay: int = 8  # of the gather's answers
     most: int = 8  # jobs that it has at a time
+    holds: bool = False  # sinks of READs that have ended
     sending: int = 20  # from an answer to the packet's way
     cycles: list = field(default_factory=list)  # when it took each
     fetch_delay: int = 20
@@ -255,8 +257,8 @@ class World:
                     self.lines.add(line)
 
     async def returns(self, ctx):
-        """Gives the sink of each READ back as soon as its entry is popped, and sees that no other
-        READ has it until then."""
+        """Gives the sink of each READ back as soon as its entry is popped, unless it ``holds``
+        them, and sees that no other READ has it until then."""
         back, append, pop = self.dut.sinks.back, self.dut.requester.append, self.dut.outstanding.pop
         lists, used, ended = defaultdict(deque), set(), deque()
         async for *_, valid, ready, bits, popped, qp, taken in ctx.tick().sample(
@@ -281,7 +283,7 @@ class World:
             if taken:
                 ctx.set(back.valid, 0)
                 ended.popleft()
-            elif ended:
+            elif ended and not self.holds:
                 ctx.set(back.payload, ended[0])
                 ctx.set(back.valid, 1)
 

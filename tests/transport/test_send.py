@@ -1,6 +1,7 @@
 """Scheduler, requester and outstanding table together."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -589,6 +590,35 @@ def test_reads_are_asked_for_as_they_can_be_started():
         assert [position for _, qp, position in world.asked if qp == 1] == list(range(30))
 
     run(scenario, config=WIDE)
+
+
+def test_reads_of_several_qps_start_behind_each_other():
+    """A sink that is on its way is waited for, also while others are given back: no WQE is fetched
+    again for it."""
+    qps, each, before = (1, 2, 3), 16, 14
+    config = replace(WIDE, outstanding=64, read_sinks=64, max_rd_atomic=16)
+
+    async def scenario(ctx, world):
+        world.lanes, world.delay = 64, 0
+        world.queues[4] = [wqe(WrOpcode.RDMA_READ, 5) for _ in range(before)]
+        await world.connect(ctx, 4, max_rd_atomic=16)
+        await world.ring(ctx, 4, next_index=before)
+        await world.until(ctx, lambda: len(world.jobs) == before)
+        world.holds = True
+        await ctx.tick().repeat(20)  # the last one gets its entry behind its job
+        for _ in range(before):
+            await world.pop(ctx, 4)
+        for qp in qps:
+            await world.connect(ctx, qp, max_rd_atomic=16)
+            world.queues[qp] = [wqe(WrOpcode.RDMA_READ, 5) for _ in range(each)]
+            await world.ring(ctx, qp, next_index=each)
+        await world.until(ctx, lambda: len(world.jobs) == before + 1)
+        world.holds = False  # sinks come back one behind the other while others are taken
+        await world.until(ctx, lambda: len(world.jobs) == before + each * len(qps))
+        asked = Counter((qp, position) for _, qp, position in world.asked)
+        assert set(asked.values()) == {1}, asked
+
+    run(scenario, config=config)
 
 
 def test_index_is_asked_for_once_until_there_is_news():

@@ -15,7 +15,8 @@ class Places(wiring.Component):
 
     ``FreeList`` behind a stream: its user needs to know nothing of when it may take. The place at
     hand is nobody's.
-    Members: ``o``: a free place; it is its taker's. ``give`` (a cycle): ``given`` is free again.
+    Members: ``o``: a free place; it is its taker's. ``any``: there is one, or one is on its way: it
+    comes whatever its user does. ``give`` (a cycle): ``given`` is free again.
     ``back``: likewise, but it waits while ``give`` is there. ``ready``: see ``FreeList``.
     Latency: 2 cycles from a place that is taken to the next. Throughput: one is taken in
     ``FreeList.LATENCY`` cycles, while nothing is given back; one is given back in a cycle.
@@ -27,6 +28,7 @@ class Places(wiring.Component):
         super().__init__(
             {
                 "o": Out(stream.Signature(bits)),
+                "any": Out(1),
                 "give": In(1),
                 "given": In(bits),
                 "back": In(stream.Signature(bits)),
@@ -42,6 +44,7 @@ class Places(wiring.Component):
         gave = Signal()  # one was given in the cycle before: its number may not be there yet
         m.d.comb += [
             self.ready.eq(free.ready),
+            self.any.eq(self.o.valid | free.room),
             self.back.ready.eq(~self.give & free.ready),
             free.give.eq(self.give | (self.back.valid & self.back.ready)),
             free.given.eq(self.given),

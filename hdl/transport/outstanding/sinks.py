@@ -18,7 +18,8 @@ class SinkPool(wiring.Component):
     """Hands out the sinks in which the SGEs of outstanding READs lie (``ReadSink``).
 
     Members: ``short``, ``long``: the number of a free sink, to be taken for a READ; there is no
-    ``long`` one on a card whose WQEs have so few SGEs that none is needed. ``dropped``: the sink of
+    ``long`` one on a card whose WQEs have so few SGEs that none is needed. ``any``: a
+    short one (bit 0), a long one (1) is there or on its way. ``dropped``: the sink of
     a READ whose list is dropped; ``back``: of one that has ended, when nobody reads it any more; it
     waits for the former. ``ready``: after reset all are free. Latency, throughput: as ``Places``.
     Errors: none; nobody may give what is not his. Reset: ``config.read_sinks`` cycles until
@@ -32,6 +33,7 @@ class SinkPool(wiring.Component):
             {
                 "short": Out(number),
                 "long": Out(number),
+                "any": Out(2),
                 "dropped": In(stream.Signature(ReadSink, always_ready=True)),
                 "back": In(stream.Signature(ReadSink)),
                 "ready": Out(1),
@@ -54,6 +56,7 @@ class SinkPool(wiring.Component):
         for pool, free, is_long in pools:
             connect_stream(m, pool.o, free)
             m.d.comb += [
+                self.any[is_long].eq(pool.any),
                 pool.give.eq(self.dropped.valid & (dropped.long == is_long)),
                 pool.given.eq(dropped.number),
                 pool.back.valid.eq(self.back.valid & (back.long == is_long)),

@@ -109,8 +109,8 @@ class RequestAdmission(wiring.Component):
     next cycle on; ``known``: they are here. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the
     tables show them; ``row``, ``newer``, ``begun``: see ``RequestRow``; ``oldest``:
     ``ack.position``, a cycle later. ``destination``, ``gids``: of a datagram, and what is known of
-    the source addresses. ``room``: the outstanding table has a place free, ``short_sink``,
-    ``long_sink``: there is one; ``free``: see ``RequestEntry``. ``urgent``: something comes before
+    the source addresses. ``room``: the outstanding table has a place free; ``sinks``: a
+    short sink (bit 0), a long one (1) is at hand; ``any_sinks``: or is on its way; ``free``: see ``RequestEntry``. ``urgent``: something comes before
     a WQE that waits. ``load``: the working copy is loaded. Then one of these, for a cycle: ``go``,
     the WQE is cut into packets from its row's place on; or ``end``, with the ``way`` it ends.
     ``enter``, with either of them: it gets an outstanding entry, as a READ with a sink, which is
@@ -147,8 +147,8 @@ class RequestAdmission(wiring.Component):
                 "begun": In(1),
                 "oldest": In(16),
                 "room": In(1),
-                "short_sink": In(1),
-                "long_sink": In(1),
+                "sinks": In(2),
+                "any_sinks": In(2),
                 "free": In(1),
                 "urgent": In(1),
                 "load": Out(1),
@@ -186,7 +186,7 @@ class RequestAdmission(wiring.Component):
         def end(way: Redirect) -> None:
             m.d.comb += [ended.eq(1), self.end.eq(1), self.way.eq(way)]
 
-        lacks = self._lacks_sink(m, self._is_stopped())
+        full, lacks, room = self._room(m, self._is_stopped())
         local = self.wqe.wqe.operation.kind == Kind.LOCAL
         local &= self._config.fast_registration  # there are no others
         m.d.comb += self.load.eq(at_rows)
@@ -201,8 +201,8 @@ class RequestAdmission(wiring.Component):
                 m.d.comb += at_rows.eq(1)
                 m.next = "DECIDE"
             # DECIDE: the decision is told. Ends with it: at once, unless the WQE has its entry,
-            # or must wait for one in the outstanding table. Nobody waits here for a sink, as
-            # others need none.
+            # or must wait for one in the outstanding table, or for a sink that is on its way. When
+            # all sinks are in use nobody waits here, as others need none.
             with m.State("DECIDE"):
                 m.d.sync += self.status.eq(cause)
                 with m.If(stale):
@@ -218,10 +218,10 @@ class RequestAdmission(wiring.Component):
                     m.next = "BEGUN"
                 with m.Elif(drains & ~self.stopped):
                     end(Redirect.BLOCK)
-                with m.Elif(lacks | (~self.room & (self.urgent | impatient))):
+                with m.Elif(lacks | (full & (self.urgent | impatient))):
                     end(Redirect.YIELD)
                 with m.Elif(self.fails):
-                    with m.If(self.room & self.free):
+                    with m.If(room & self.free):
                         m.d.comb += self.enter.eq(1)
                         end(Redirect.REPORTED)
                 with m.Else():
@@ -229,12 +229,12 @@ class RequestAdmission(wiring.Component):
                     m.d.comb += self.way.eq(Redirect.BLOCK)
                     with m.If(blocked):
                         m.d.comb += [ended.eq(1), self.end.eq(1)]
-                    with m.Elif(self.room & self.free):
+                    with m.Elif(room & self.free):
                         with m.If(local):
                             m.next = "EXECUTE"
                         with m.Else():
                             m.d.comb += [ended.eq(1), self.enter.eq(1), self.go.eq(1)]
-                m.d.sync += waited.eq(Mux(self.room, waited, waited + 1))
+                m.d.sync += waited.eq(Mux(full, waited + 1, waited))
                 with m.If(ended):
                     m.next = "IDLE"
             # EXECUTE: the WQE needs no packet; ends when it has been executed.
@@ -266,16 +266,24 @@ class RequestAdmission(wiring.Component):
         erred = self.cfg.state == QpState.ERR
         return erred | self.tx.error | self.ack.error | self.rx.error
 
-    def _lacks_sink(self, m: Module, stopped: Value) -> Value:
-        """Whether the WQE is a READ for which no sink is free, and not to be flushed."""
-        wqe, lacks = self.wqe.wqe, Signal()
+    def _room(self, m: Module, stopped: Value) -> tuple[Value, Value, Value]:
+        """Whether the outstanding table has no place; whether the WQE is a READ, not to be flushed,
+        and all sinks are in use; and whether all that it needs is at hand.
+
+        A cycle late: nobody else takes of these, and each stays until it is taken."""
+        wqe, full, lacks, room = self.wqe.wqe, Signal(), Signal(), Signal()
         long = Const(0)
         if self._config.max_sge > SHORT_SINK_SGES:
             long = wqe.num_sge > SHORT_SINK_SGES
-        # A cycle late: none is taken meanwhile.
-        free = Mux(long, self.long_sink, self.short_sink)
-        m.d.sync += [self.long.eq(long), lacks.eq(wqe.operation.data & ~free & ~stopped)]
-        return lacks
+        at_hand, some = [sinks.bit_select(long, 1) for sinks in (self.sinks, self.any_sinks)]
+        reads = wqe.operation.data
+        m.d.sync += [
+            self.long.eq(long),
+            lacks.eq(reads & ~some & ~stopped),
+            full.eq(~self.room),
+            room.eq(self.room & (~reads | at_hand)),
+        ]
+        return full, lacks, room
 
     def _facts(
         self, m: Module, at_rows: Signal, unpaid: Signal

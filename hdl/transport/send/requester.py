@@ -1,6 +1,6 @@
 """Fetched send WQEs to packets: checks, PSNs, and the outstanding table's entries."""
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -47,7 +47,7 @@ class Requester(wiring.Component):
     writes of its own; ``destination``: where a WQE in a line goes, if it is a
     datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
     ``append``, ``finish``, ``fail``, ``places`` of the outstanding table; ``short_sinks``,
-    ``long_sinks``: of ``SinkPool``; ``rewind`` and ``release`` (line) back; ``started``: a QP's
+    ``long_sinks``, ``any_sinks``: of ``SinkPool``; ``rewind`` and ``release`` (line) back; ``started``: a QP's
     long message begins (``prefetch_window``); ``moves``: see ``RequestRedirect``; ``restart`` (from
     the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet of its
     message, and ``advance`` to a new ``packet_generation`` (``RequestGenerations``), which
@@ -83,6 +83,7 @@ class Requester(wiring.Component):
                 "places": In(stream.Signature(16)),
                 "short_sinks": In(stream.Signature(SINK)),
                 "long_sinks": In(stream.Signature(SINK)),
+                "any_sinks": In(2),
                 "append": Out(stream.Signature(Append)),
                 "finish": Out(stream.Signature(Finish)),
                 "fail": Out(stream.Signature(Fail)),
@@ -241,8 +242,8 @@ class Requester(wiring.Component):
             admission.newer.eq(row.newer),
             admission.begun.eq(row.begun),
             admission.room.eq(self.places.valid),
-            admission.short_sink.eq(self.short_sinks.valid),
-            admission.long_sink.eq(self.long_sinks.valid),
+            admission.sinks.eq(Cat(self.short_sinks.valid, self.long_sinks.valid)),
+            admission.any_sinks.eq(self.any_sinks),
             admission.free.eq(entry.free),
             admission.urgent.eq(self.restart.valid | refused.valid),
             packets.room.eq(parts.checks.room),
