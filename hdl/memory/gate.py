@@ -13,7 +13,7 @@ from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import PACKET_GENERATION
 from hdl.ports.numbers import QpNumber
 
-from .types import CheckedPacket, PayloadPacket
+from .types import BLOCKS, CheckedPacket, PayloadPacket
 
 __all__ = ["HeaderGate", "PacketGate"]
 
@@ -31,7 +31,8 @@ class PacketGate(wiring.Component):
 
     Members: ``i`` stream of CheckedPacket; ``generation``: reads the generation of a QP; ``o``
     stream of PayloadPacket: those with chunks or inline bytes, the dropped ones as not ``good``.
-    ``decided`` with ``good``: the verdict of the next packet, for HeaderGate. ``finished`` with
+    ``decided`` with ``good``: the verdict of the next packet, for HeaderGate, which has ``blocks``
+    of payload. ``finished`` with
     ``epoch``, a cycle later: that packet reads nothing. ``stale``: requests dropped (``COUNT``
     bits, wraps). Latency: 3 cycles. Throughput: a packet in 2 cycles. Errors: none. Reset: empty.
     """
@@ -46,6 +47,7 @@ class PacketGate(wiring.Component):
                 "good": Out(1),
                 "finished": Out(1),
                 "epoch": Out(1),
+                "blocks": Out(BLOCKS),
                 "stale": Out(COUNT),
             }
         )
@@ -68,6 +70,7 @@ class PacketGate(wiring.Component):
             self.o.payload.good.eq(self.good),
             self.o.payload.function.eq(head.function),
             self.o.payload.epoch.eq(head.epoch),
+            self.blocks.eq(head.blocks),
             self.decided.eq(looked & (self.o.ready | ~fetched)),
             packets.o.ready.eq(self.decided),
         ]

@@ -29,7 +29,7 @@ from .check import Checker, named_bytes, pass_translate, translate_members
 from .fetch import PayloadFetch
 from .gate import HeaderGate, PacketGate
 from .inline import InlineReader
-from .types import ACCESS_REMOTE_READ, CheckSource
+from .types import ACCESS_REMOTE_READ, BLOCK_BYTES, BLOCKS, CheckSource
 
 __all__ = ["Gather"]
 
@@ -37,6 +37,9 @@ __all__ = ["Gather"]
 JOBS = 32
 #: What the gate wants to know of a job.
 CARRIED = ("request", "qp", "generation", "function")
+#: Cycles of payload of which no more enters: what of it waits to be asked for stands in front of
+#: every other packet. The checks of so much hide a miss of the cache of pages.
+AHEAD_CYCLES = 256
 
 
 class _Taken(data.Struct):
@@ -50,6 +53,7 @@ class _Taken(data.Struct):
     generation: PACKET_GENERATION
     function: 8
     epoch: 1
+    blocks: BLOCKS
 
 
 class Gather(wiring.Component):
@@ -143,16 +147,17 @@ class Gather(wiring.Component):
         # A job every other cycle: none is asked for or checked faster.
         m.submodules.entry = entry = Register(shape=entering)
         job, taken = entry.o.payload.job, Signal()
+        open_ = self._limit(m, platform, gate)
         check, copy = Signal(), Signal()
         # An atomic is checked, as its sink must be, and then its operands are copied.
         first, checked_first = Signal(), Signal()
         by_key = job.source == TxSource.KEY
         filled = job.header.length != 0
         m.d.comb += [
-            entry.i.valid.eq(self.job.valid),
+            entry.i.valid.eq(self.job.valid & open_),
             entry.i.payload.job.eq(self.job.payload),
             entry.i.payload.epoch.eq(drain.epoch),
-            self.job.ready.eq(entry.i.ready),
+            self.job.ready.eq(entry.i.ready & open_),
             drain.enter.eq(self.job.valid & self.job.ready),
             entry.o.ready.eq(
                 inline.ready
@@ -190,6 +195,7 @@ class Gather(wiring.Component):
             jobs.i.payload.copy.eq(copy),
             *(jobs.i.payload[name].eq(job[name]) for name in CARRIED),
             jobs.i.payload.epoch.eq(entry.o.payload.epoch),
+            jobs.i.payload.blocks.eq(job.header.length // BLOCK_BYTES),
         ]
 
         m.d.sync += checked_first.eq(
@@ -201,6 +207,24 @@ class Gather(wiring.Component):
         require(m, platform, ~both, "one at a time reads the lines")
         self._answer(m, platform, jobs, checker, gate, inline)
         return m
+
+    def _limit(self, m: Module, platform, gate) -> Signal:
+        """Returns whether a job may enter: little payload waits to be asked for, and that of one
+        more packet does not matter. A job enters every other cycle, so this may be a cycle late."""
+        most = AHEAD_CYCLES * self._config.bytes_per_beat // BLOCK_BYTES
+        waiting = Signal(range(most + 2 * BLOCKS.stop))
+        came, went = Signal(BLOCKS), Signal(BLOCKS)
+        open_ = Signal(init=1)
+        blocks = self.job.payload.header.length // BLOCK_BYTES
+        m.d.sync += [
+            came.eq(Mux(self.job.valid & self.job.ready, blocks, 0)),
+            went.eq(Mux(gate.decided, gate.blocks, 0)),
+            waiting.eq(waiting + came - went),
+            open_.eq(waiting < most),
+        ]
+        text = "no more payload is asked for than has entered"
+        require(m, platform, waiting + came >= went, text)
+        return open_
 
     def _keep_sink(self, m: Module, checker, job) -> None:
         """The SGEs of a READ are kept as they are checked: so they are there before its request
@@ -235,7 +259,7 @@ class Gather(wiring.Component):
             decided.good.eq(~oldest.check | (result.status == 0)),
             decided.reads.eq(oldest.check & result.listed),
             decided.inline.eq(oldest.copy),
-            *(decided[name].eq(oldest[name]) for name in (*CARRIED, "epoch")),
+            *(decided[name].eq(oldest[name]) for name in (*CARRIED, "epoch", "blocks")),
         ]
         text = "no more packets have been copied than wait for their answer"
         require(m, platform, ~inline.done | (copied < jobs.level), text)

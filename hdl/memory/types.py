@@ -12,6 +12,7 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import PACKET_GENERATION, WQE_LINE_BITS, LineStore
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import MrRow
+from hdl.wire.constants import MAX_MTU
 
 __all__ = [
     "ACCESS_LOCAL_WRITE",
@@ -19,6 +20,8 @@ __all__ = [
     "ACCESS_REMOTE_READ",
     "ACCESS_REMOTE_WRITE",
     "AtomicWord",
+    "BLOCKS",
+    "BLOCK_BYTES",
     "CheckJob",
     "CheckResult",
     "CheckSource",
@@ -214,8 +217,16 @@ class AtomicWord(data.Struct):
     drop: 1
 
 
+#: In which waiting payload is counted, bytes; and how many of them a packet has.
+BLOCK_BYTES = 64
+BLOCKS = range(MAX_MTU // BLOCK_BYTES + 1)
+
+
 class CheckedPacket(data.Struct):
-    """A packet whose check has been answered; ``request``, ``qp``, ``generation`` as in TxJob."""
+    """A packet whose check has been answered; ``request``, ``qp``, ``generation`` as in TxJob.
+
+    ``blocks``: of ``BLOCK_BYTES``, whole ones, that its payload has.
+    """
 
     good: 1
     reads: 1  # it has chunks to read, or to throw away
@@ -225,6 +236,7 @@ class CheckedPacket(data.Struct):
     generation: PACKET_GENERATION
     function: 8
     epoch: 1
+    blocks: BLOCKS
 
 
 class PayloadPacket(data.Struct):

@@ -513,7 +513,7 @@ async def stale_requests(dut):
     for n in range(20):
         generations.send(n % 2, request=n % 4 != 3)
     dropped = await generations.check()
-    assert len(dropped) > (5 if LINES else 0)  # one by one, few wait
+    assert len(dropped) > (1 if LINES else 0)  # one by one, none waits
 
 
 @cocotb.test(skip=not LINES)  # one by one, too few packets wait to be dropped

@@ -10,6 +10,7 @@ from hdl.config import NicConfig
 from hdl.ports.headers import AddressVector
 from hdl.ports.jobs import TxJob, TxSource
 from hdl.ports.numbers import QpNumber
+from hdl.wire.constants import MAX_MTU
 from hdl.wire.opcodes import Operation
 
 from ..recovery.segment import fit, message_offset, mtu_bytes
@@ -19,6 +20,11 @@ __all__ = ["LARGE_MTU", "Progress", "Reply", "ReplyPackets"]
 
 #: Code of the path MTU from which on a response counts as large: 2048 bytes.
 LARGE_MTU = 4
+#: A response counts in the quantum as often as it has so many bytes, and once at least; and how
+#: often the longest does. A turn takes the line 4 KiB with the usual quantum: what others wait for
+#: stands behind one turn of each QP that is being answered.
+UNIT = 256
+LONGEST = MAX_MTU // UNIT
 
 
 class Reply(data.Struct):
@@ -91,13 +97,17 @@ class ReplyPackets(wiring.Component):
         held = Signal(Reply, reset_less=True)  # its addresses, lengths and PSN move on
         mtu = Signal(13, reset_less=True)
         carry, offset = Signal(), Signal(32, reset_less=True)
-        sent = Signal(range(self._quantum + 1))  # packets of the QP's turn before this one
+        # Of the QP's turn before this packet, as the quantum counts; of which ``fits`` is too much
+        # for one more packet of the path MTU, which counts ``weight``.
+        sent = Signal(range(self._quantum + 2 * LONGEST))
+        fits, weight = Signal.like(sent, reset_less=True), Signal.like(sent, reset_less=True)
         ended, last, full, at_packet = Signal(), Signal(), Signal(), Signal()
         payload, fired = Signal(), Signal()
+        mtu_now = mtu_bytes(m, self.i.payload.path_mtu)
         passed = message_offset(m, held.path_mtu, held.packet)
         m.d.comb += [
             last.eq(fit(held.length, mtu)),
-            full.eq((sent == self._quantum - 1) | self.stop),
+            full.eq(Mux(last, sent >= self._quantum - 1, sent >= fits) | self.stop),
             payload.eq(held.read & ~held.atomic & (held.length != 0)),
             fired.eq(self.job.valid & self.job.ready),
             self.large.eq(held.path_mtu >= LARGE_MTU),
@@ -121,7 +131,11 @@ class ReplyPackets(wiring.Component):
                 m.d.sync += [
                     held.eq(self.i.payload),
                     held.packet.eq(raised(self.i.payload.packet, self.i.payload.first)),
-                    mtu.eq(mtu_bytes(m, self.i.payload.path_mtu)),
+                    mtu.eq(mtu_now),
+                    weight.eq(mtu_now // UNIT),
+                    fits.eq(
+                        Mux(mtu_now < self._quantum * UNIT, self._quantum - mtu_now // UNIT, 0)
+                    ),
                     carry.eq(0),
                     ended.eq(0),
                 ]
@@ -162,7 +176,8 @@ class ReplyPackets(wiring.Component):
                         held.psn.eq(raised(held.psn, 1)),
                         held.packet.eq(raised(held.packet, 1)),
                         held.first.eq(0),
-                        sent.eq(sent + held.read),
+                        # Which of them is known last, so both sums are there before.
+                        sent.eq(Mux(last, sent + (held.length[8:13] | 1), sent + weight)),
                     ]
                     add_low(m, held.va, carry, held.va, mtu)
                     m.next = "NEXT"

@@ -109,17 +109,18 @@ class RequestAdmission(wiring.Component):
     next cycle on; ``known``: they are here. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the
     tables show them; ``row``, ``newer``, ``begun``: see ``RequestRow``; ``oldest``:
     ``ack.position``, a cycle later. ``destination``, ``gids``: of a datagram, and what is known of
-    the source addresses. ``room``: the outstanding table has a place free; ``sinks``: a
-    short sink (bit 0), a long one (1) is at hand; ``any_sinks``: or is on its way; ``free``: see ``RequestEntry``. ``urgent``: something comes before
-    a WQE that waits. ``load``: the working copy is loaded. Then one of these, for a cycle: ``go``,
-    the WQE is cut into packets from its row's place on; or ``end``, with the ``way`` it ends.
-    ``enter``, with either of them: it gets an outstanding entry, as a READ with a sink, which is
-    ``long`` or not. ``fails``: no packet of it may be sent. ``status`` is valid from the next cycle
-    on: the WC status of its entry. ``execute`` is held until ``executed``, with the WC ``result``:
-    the WQE is one that ``RequestKeys`` executes, at once, so that it has its entry only when that
-    is over. ``stopped``, ``reset``: the QP is in error, or in RESET, by the rows that were read
-    last; valid a cycle after they are here. ``started``: a QP's long message begins
-    (``prefetch_window``); no other ``start`` comes while it is valid.
+    the source addresses. ``room``: the outstanding table has a place free; ``sinks``: a short sink
+    (bit 0), a long one (1) is at hand; ``any_sinks``: or is on its way; ``free``: see
+    ``RequestEntry``. ``urgent``: something comes before a WQE that waits. ``load``: the working
+    copy is loaded. Then one of these, for a cycle: ``go``, the WQE is cut into packets from its
+    row's place on; or ``end``, with the ``way`` it ends. ``enter``, with either of them: it gets an
+    outstanding entry, as a READ with a sink, which is ``long`` or not. ``fails``: no packet of it
+    may be sent. ``status`` is valid from the next cycle on: the WC status of its entry. ``execute``
+    is held until ``executed``, with the WC ``result``: the WQE is one that ``RequestKeys``
+    executes, at once, so that it has its entry only when that is over. ``stopped``, ``reset``: the
+    QP is in error, or in RESET, by the rows that were read last; valid a cycle after they are here.
+    ``started``: a QP's long message begins (``prefetch_window``); no other ``start`` comes while it
+    is valid.
 
     Latency: 2 cycles from ``start`` to the decision, 3 for a WQE that has its entry; at most
     ``PATIENCE`` + 1 more for room.

@@ -12,6 +12,7 @@ from hdl.ports.jobs import PACKET_GENERATION, Destination, SendFetched, TxJob, T
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import is_datagram
 from hdl.ports.rows import QpCfg, QpTx
+from hdl.wire.constants import MAX_MTU
 from hdl.wire.opcodes import Kind
 
 from ..recovery.segment import fit, mtu_bytes, ragged_bits, whole_packets
@@ -23,6 +24,10 @@ __all__ = ["RequestPackets"]
 
 #: Bytes of payload above which fewer packets may wait for their checks (``RequestChecks``).
 LARGE = 1024
+#: A packet of a longer MTU counts in the quantum as often as it has so many bytes; and how often
+#: the longest does. A turn takes the line 16 KiB, whatever the MTU, with the usual quantum.
+UNIT = 1024
+LONGEST = MAX_MTU // UNIT
 
 
 class RequestPackets(wiring.Component):
@@ -43,9 +48,9 @@ class RequestPackets(wiring.Component):
     they are ``known``: ``stopped``, ``reset`` (``RequestAdmission``). ``newest``: no WQE behind
     this one has an entry (``RequestRow``). ``urgent``: something else must be done before the next
     packet; ``back``: the QP goes back. ``contended``: the next WQE is another QP's, or another QP
-    goes back, so the turn ends after ``quantum`` packets. ``end``, for a cycle, with the ``way`` in
-    which the WQE ends otherwise. ``end`` and ``done`` come before the first packet or between two,
-    never while a job is offered.
+    goes back, so the turn ends after ``quantum`` packets, or fewer of more than ``UNIT`` bytes.
+    ``end``, for a cycle, with the ``way`` in which the WQE ends otherwise. ``end`` and ``done``
+    come before the first packet or between two, never while a job is offered.
 
     Latency: 1 cycle from ``start`` to ``job``, 3 more where a READ goes on in its middle.
     Throughput: a packet in 3 cycles. Errors: none of its own. Reset: idle.
@@ -98,13 +103,15 @@ class RequestPackets(wiring.Component):
         # The message's packets: full ones, and whether one is not.
         whole, odd = Signal(24, reset_less=True), Signal(5, reset_less=True)
         ragged = odd.any()
-        sent = Signal(range(self._quantum + 1))  # packets in this turn,
+        sent = Signal(range(self._quantum + LONGEST))  # in this turn, as the quantum counts,
         some, most = Signal(), Signal()  # as registers: at least one, and as many as there may be
         payload, carry, step = Signal(13), Signal(), Signal(Step)
         offering = Signal()  # the job has been offered: it stays until it is taken
         contended, spent = Signal(), Signal()
+        weight = Signal(range(LONGEST + 1), reset_less=True)  # of a packet, likewise
         m.d.sync += [
             contended.eq(self.contended),
+            weight.eq(Mux(mtu < UNIT, 1, mtu // UNIT)),
             # Known a cycle after ``mtu``, before the first packet.
             self.large.eq(~fit(wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~operation.data),
         ]
@@ -197,9 +204,9 @@ class RequestPackets(wiring.Component):
                 ]
                 m.d.sync += [
                     left[8:].eq(left[8:] - step.payload[8:]),
-                    sent.eq(sent + (sent != self._quantum)),
+                    sent.eq(Mux(sent < self._quantum, sent + weight, sent)),
                     some.eq(1),
-                    most.eq(sent >= self._quantum - 1),
+                    most.eq(sent + weight >= self._quantum),
                 ]
                 m.next = "STATE"
                 with m.If(step.last):

@@ -44,16 +44,16 @@ class Requester(wiring.Component):
 
     Parameters: ``recovery``: the policy; ``paced``: QPs have rate limiters (docs/recipes.md).
     Members: ``wqe`` from the scheduler; ``context``, ``row_write``: the rows of a QP, and the
-    writes of its own; ``destination``: where a WQE in a line goes, if it is a
-    datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
-    ``append``, ``finish``, ``fail``, ``places`` of the outstanding table; ``short_sinks``,
-    ``long_sinks``, ``any_sinks``: of ``SinkPool``; ``rewind`` and ``release`` (line) back; ``started``: a QP's
-    long message begins (``prefetch_window``); ``moves``: see ``RequestRedirect``; ``restart`` (from
-    the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet of its
-    message, and ``advance`` to a new ``packet_generation`` (``RequestGenerations``), which
-    ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``; ``sent``, ``spoiled``,
-    ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. ``spent``,
-    if QPs are ``paced``: see ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``.
+    writes of its own; ``destination``: where a WQE in a line goes, if it is a datagram; ``gids``:
+    of the source addresses; ``job``/``checked`` to and from the gather; ``append``, ``finish``,
+    ``fail``, ``places`` of the outstanding table; ``short_sinks``, ``long_sinks``, ``any_sinks``:
+    of ``SinkPool``; ``rewind`` and ``release`` (line) back; ``started``: a QP's long message begins
+    (``prefetch_window``); ``moves``: see ``RequestRedirect``; ``restart`` (from the completer)
+    makes a QP go back to its oldest unacknowledged packet, at the next packet of its message, and
+    ``advance`` to a new ``packet_generation`` (``RequestGenerations``), which ``gone_back`` tells a
+    cycle later; ``turned``: see ``Quiesce``; ``sent``, ``spoiled``, ``drain_start``,
+    ``drain_done``: see ``RequestChecks``, which also has ``packets``. ``spent``, if QPs are
+    ``paced``: see ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``.
     After ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
