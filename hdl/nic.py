@@ -9,6 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT
+from hdl.common.streams import passes
 from hdl.config import NicConfig
 from hdl.context.tables import Tables
 from hdl.counters import connect_counters
@@ -30,11 +31,6 @@ __all__ = ["BOXES", "Nic"]
 
 #: The boxes by the name they have below the top.
 BOXES = ("host_side", "queues", "transport", "memory", "tables")
-
-
-def passes(stream) -> Value:
-    """Whether something passes on a stream in this cycle."""
-    return stream.valid & stream.ready
 
 
 class Nic(wiring.Component):
@@ -113,6 +109,7 @@ class Nic(wiring.Component):
         connect(m, ingress.header, transport.header)
         connect(m, ingress.payload, memory.received)
         connect(m, memory.header, egress.header)
+        connect(m, transport.answer, egress.answer)
         connect(m, memory.payload, egress.payload)
         connect(m, egress.o, border.sent)
         connect(m, egress.departed, transport.departed)
@@ -204,9 +201,9 @@ class Nic(wiring.Component):
     def _watch(self, m, latency) -> None:
         """What passes between the boxes, to the measurement of latencies."""
         rooms = m.submodules
-        queues, transport, memory = rooms.queues, rooms.transport, rooms.memory
+        queues, transport = rooms.queues, rooms.transport
         ingress, egress = rooms.ingress, rooms.egress
-        doorbell, job, header = queues.doorbell_send, transport.tx.job, memory.header
+        doorbell, job = queues.doorbell_send, transport.tx.job
         send, payload = latency.send, ingress.payload
         m.d.comb += [
             send.doorbell.eq(passes(doorbell)),
@@ -214,8 +211,8 @@ class Nic(wiring.Component):
             send.job.eq(passes(job) & job.p.request),
             send.job_qp.eq(job.p.qp),
             send.job_key.eq(packet_key(job.p.header)),
-            send.header.eq(passes(header)),
-            send.header_key.eq(packet_key(header.p)),
+            send.header.eq(egress.enters),
+            send.header_key.eq(egress.entering),
             send.frame.eq(passes(egress.o) & egress.o.p.first),
             latency.receive.eq(ingress.steps),
             latency.taken.eq(passes(payload) & payload.p.last),

@@ -1,8 +1,13 @@
-"""Streams that are joined only while a condition holds."""
+"""Streams that are joined only while a condition holds, or looked at."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Value
 
-__all__ = ["connect_stream"]
+__all__ = ["connect_stream", "passes"]
+
+
+def passes(stream) -> Value:
+    """Whether something passes on a stream in this cycle."""
+    return stream.valid & stream.ready
 
 
 def connect_stream(m: Module, source, sink) -> None:

@@ -7,12 +7,15 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.contract import keeps_offers, require
 from hdl.common.count import BYTES, COUNT, increment
 from hdl.common.skid import Skid
+from hdl.common.streams import passes
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import Departure, GidRow, TxHeader
+from hdl.ports.latency import PACKET_KEY, packet_key
 from hdl.ports.packet import packet_beat, packet_stream
 
 from .builder import HeaderBuilder
+from .lanes import HeaderLanes
 from .merge import Merge
 from .seal import Seal
 
@@ -35,11 +38,13 @@ class Egress(wiring.Component):
 
     Spec: RoCE v2 (IBTA Annex A17); the parts name their own.
     Parameters: config (width).
-    Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
+    Members: ``header`` one row per packet; ``answer`` likewise, of packets without payload that may
+    pass those; ``payload`` one packet for each row with ``length`` > 0;
     ``gid`` reads the GID table; ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60
     bytes; ``sent``: pulse, a packet whose sender wants to be told is on its way, and needs its
     payload no more; ``spoiled`` then: its frame is, by one of the errors below; ``departed``: a
-    request that is answered is on its way, spoiled or not; ``counters``.
+    packet of which something is to be noted is on its way, spoiled or not; ``enters`` with
+    ``entering``: a header begins to be built, and its ``packet_key``; ``counters``.
     Latency: 20 cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Waits: a frame waits for its payload, also in its middle.
@@ -53,6 +58,7 @@ class Egress(wiring.Component):
         super().__init__(
             {
                 "header": In(stream.Signature(TxHeader)),
+                "answer": In(stream.Signature(TxHeader)),
                 "payload": In(packet_stream(config.width)),
                 "gid": Out(TableRead(8, GidRow)),
                 "mac_address": In(48),
@@ -60,6 +66,8 @@ class Egress(wiring.Component):
                 "sent": Out(1),
                 "spoiled": Out(1),
                 "departed": Out(stream.Signature(Departure, always_ready=True)),
+                "enters": Out(1),
+                "entering": Out(PACKET_KEY),
                 "counters": Out(EgressCounters),
             }
         )
@@ -71,7 +79,10 @@ class Egress(wiring.Component):
         m.submodules.builder = builder = HeaderBuilder(config=self._config)
         m.submodules.merge = merge = Merge(width=width)
         m.submodules.seal = seal = Seal(width=width, depth=QUEUE)
-        connect(m, flipped(self.header), builder.i)
+        m.submodules.lanes = lanes = HeaderLanes(config=self._config)
+        connect(m, flipped(self.header), lanes.header)
+        connect(m, flipped(self.answer), lanes.answer)
+        connect(m, lanes.o, builder.i)
         connect(m, flipped(self.payload), payload_skid.i)
         connect(m, payload_skid.o, merge.payload)
         connect(m, builder.o, merge.heads)
@@ -81,6 +92,9 @@ class Egress(wiring.Component):
         connect(m, merge.departed, flipped(self.departed))
         m.d.comb += [
             builder.mac_address.eq(self.mac_address),
+            lanes.stepped.eq(passes(merge.payload)),
+            self.enters.eq(passes(lanes.o)),
+            self.entering.eq(packet_key(lanes.o.payload)),
             self.sent.eq(merge.sent),
             self.spoiled.eq(merge.spoiled),
             seal.valid.eq(merge.o_valid),

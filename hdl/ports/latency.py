@@ -14,6 +14,7 @@ __all__ = [
     "SUM_BITS",
     "HistogramPort",
     "LatencyPort",
+    "PACKET_KEY",
     "ReceiveSteps",
     "SendSteps",
     "packet_key",
@@ -23,6 +24,8 @@ __all__ = [
 BUCKET_INDEX = (LATENCY_BUCKETS - 1).bit_length()
 #: Bits of the sum of all measured cycles.
 SUM_BITS = 48
+#: Bits of what tells a packet from others: opcode, destination QP, PSN.
+PACKET_KEY = 56
 
 
 def packet_key(header) -> Value:
@@ -37,9 +40,9 @@ class SendSteps(data.Struct):
     doorbell_qp: QpNumber
     job: 1  # a packet of a request goes to the gather
     job_qp: QpNumber
-    job_key: 56  # opcode, destination QP, PSN
-    header: 1  # a packet's header goes to the egress
-    header_key: 56
+    job_key: PACKET_KEY
+    header: 1  # a packet's header begins to be built
+    header_key: PACKET_KEY
     frame: 1  # a frame's first beat goes to the MAC's side
 
 

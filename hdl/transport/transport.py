@@ -18,7 +18,7 @@ from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
 from hdl.ports.context import QP_PINS
-from hdl.ports.headers import Departure, RxHeader
+from hdl.ports.headers import Departure, RxHeader, TxHeader
 from hdl.ports.jobs import Activation, TxChecked
 from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPorts
@@ -86,10 +86,11 @@ class Transport(wiring.Component):
     (VR-4.11); ``send_fetch``, ``recv_fetch``: decoded WQEs; ``tx``, ``rx``: packets' jobs to the
     memory box; ``reply`` In: answers that are due; ``header`` In: packets that came; ``tables``:
     the QPs' rows; ``region_keys``: changes of regions' keys; ``gids`` In: what is known of the
-    source addresses; ``sent``, ``spoiled``, ``departed`` In: see ``Egress``; ``command``: the
-    firmware's commands; ``memory_drain``: see ``Quiesce``; ``qp_counters``, ``guest_counters`` In:
-    readers of the QPs' counters; ``ready`` Out: tables here are cleared after reset; ``counts``: by
-    name. Who waits for whom: docs/architecture.md. Reset: see the parts.
+    source addresses; ``sent``, ``spoiled``, ``departed`` In, ``answer`` Out: see ``Egress``;
+    ``command``: the firmware's commands; ``memory_drain``: see ``Quiesce``; ``qp_counters``,
+    ``guest_counters`` In: readers of the QPs' counters; ``ready`` Out: tables here are cleared
+    after reset; ``counts``: by name. Who waits for whom: docs/architecture.md. Reset: see the
+    parts.
     """
 
     def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
@@ -112,6 +113,7 @@ class Transport(wiring.Component):
                 "sent": In(1),
                 "spoiled": In(1),
                 "departed": In(stream.Signature(Departure, always_ready=True)),
+                "answer": Out(stream.Signature(TxHeader)),
                 "command": In(TransportCommands()),
                 "memory_drain": Out(MemoryDrain()),
                 "qp_counters": In(TableProgram(QP_COUNTER_INDEX, 32)),
@@ -195,6 +197,11 @@ class Transport(wiring.Component):
         connect(m, replier.job, arbiter.job1)
         connect(m, arbiter.checked1, replier.checked)
         connect(m, arbiter.job, flipped(self.tx.job))
+        connect(m, arbiter.answer, flipped(self.answer))
+        m.d.comb += [
+            arbiter.left.eq(self.departed.valid & self.departed.payload.answer),
+            arbiter.left_qp.eq(self.departed.payload.qp),
+        ]
         # Who takes it says so late, and so does the gather that there is one.
         m.submodules.checked = checked = Skid(shape=TxChecked)
         connect(m, flipped(self.tx.checked), checked.i)
@@ -218,7 +225,10 @@ class Transport(wiring.Component):
         connect(m, outstanding.timer, timers.set0)
         connect(m, receive.timer, timers.set1)
         m.submodules.departures = departures = Departures()
-        connect(m, flipped(self.departed), departures.departed)
+        m.d.comb += [
+            departures.departed.valid.eq(self.departed.valid & self.departed.payload.counts),
+            departures.departed.payload.eq(self.departed.payload),
+        ]
         connect(m, requester.gone_back, departures.restart)
         connect(m, departures.generation, generations.departures)
         connect(m, departures.timer, timers.set2)

@@ -88,10 +88,80 @@ def test_answers_go_to_their_side(seed):
     async def model(ctx):
         await gather(ctx, arbiter, taken, latency=rng.choice((1, 12)))
 
-    simulate(arbiter, bench, other, deadline=5000, background=(model,))
+    async def line(ctx):
+        ctx.set(arbiter.answer.ready, 1)
+
+    simulate(arbiter, bench, other, deadline=5000, background=(model, line))
     assert answers[0] == [n % 100 for n in range(150)]
     assert answers[1] == [100 + n for n, one in enumerate(sources) if one == TxSource.KEY]
-    assert [source for side, source in taken if side == 1] == sources
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_order_of_a_qp_stays(seed):
+    """Packets without payload pass others, but none of their own QP, whether those leave or are
+    refused; and few wait that need not."""
+    rng, arbiter = random.Random(seed), TxArbiter()
+    jobs = [(rng.randrange(16), rng.random() < 0.5) for _ in range(400)]
+    checks, way, told, direct = deque(), deque(), [], []
+
+    async def replier(ctx):
+        for psn, (qp, reads) in enumerate(jobs):
+            source = TxSource.KEY if reads else TxSource.NONE
+            ctx.set(arbiter.job1.payload, {"qp": qp, "source": source, "header": {"psn": psn}})
+            ctx.set(arbiter.job1.valid, 1)
+            await ctx.tick().until(arbiter.job1.ready)
+            ctx.set(arbiter.job1.valid, 0)
+            await ctx.tick().repeat(rng.choice((1, 1, 8, 40)))
+        await ctx.tick().repeat(200)
+
+    async def long_way(ctx):
+        """Checks each job, and lets it leave much later, or refuses it."""
+        ctx.set(arbiter.checked1.ready, 1)
+        cycle = 0
+        while True:
+            ctx.set(arbiter.job.ready, rng.random() < 0.7)
+            due = bool(checks) and checks[0][0] <= cycle
+            refused = due and checks[0][2]
+            ctx.set(arbiter.checked.valid, due)
+            ctx.set(arbiter.checked.payload.status, 10 * refused)
+            leaves = bool(way) and way[0][0] <= cycle
+            ctx.set(arbiter.left, leaves)
+            if leaves:
+                psn, qp = way.popleft()[1]
+                ctx.set(arbiter.left_qp, qp)
+                told.append((qp, psn))
+            *_, valid, ready, job, taken = await ctx.tick().sample(
+                arbiter.job.valid, arbiter.job.ready, arbiter.job.payload, arbiter.checked.ready
+            )
+            cycle += 1
+            if due and taken:
+                _, packet, refused = checks.popleft()
+                if not refused:
+                    way.append((cycle + 60, packet))
+            if valid and ready:
+                departure = job.header.departure
+                assert departure.answer and departure.qp == job.qp
+                refuses = job.source == TxSource.KEY and rng.random() < 0.2
+                checks.append((cycle + 12, (job.header.psn, job.qp), refuses))
+
+    async def short_way(ctx):
+        while True:
+            ctx.set(arbiter.answer.ready, rng.random() < 0.7)
+            *_, valid, ready, header = await ctx.tick().sample(
+                arbiter.answer.valid, arbiter.answer.ready, arbiter.answer.payload
+            )
+            if valid and ready:
+                assert not header.departure.answer
+                direct.append(header.psn)
+                told.append((jobs[header.psn][0], header.psn))
+
+    simulate(arbiter, replier, deadline=20_000, background=(long_way, short_way))
+    for qp in range(16):
+        psns = [psn for one, psn in told if one == qp]
+        assert psns == sorted(psns), (qp, psns)
+    assert not way and not checks
+    assert len(direct) > 20, len(direct)
+    assert {psn for _, psn in told} >= {n for n, (_, reads) in enumerate(jobs) if not reads}
 
 
 def test_both_sides_have_half_of_the_wire():
