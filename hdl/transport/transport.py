@@ -178,6 +178,7 @@ class Transport(wiring.Component):
         connect(m, scheduler.fetch_req, flipped(fetch.req))
         connect(m, flipped(fetch.rsp), scheduler.fetch_rsp)
         connect(m, scheduler.wqe, requester.wqe)
+        m.d.comb += requester.others.eq(scheduler.others)
         connect(m, requester.rewind, scheduler.rewind)
         connect(m, requester.started, scheduler.started)
         connect(m, scheduler.release, releases.i0)

@@ -102,6 +102,7 @@ class SendSide(Elaboratable):
             r.gone_back.ready.eq(1),
             s.moves.eq(r.moves),
             r.any_sinks.eq(self.sinks.any),
+            r.others.eq(s.others),
             self.generations.advance.eq(r.advance),
         ]
         return m

@@ -47,7 +47,7 @@ class RequestPackets(wiring.Component):
     otherwise with ``again``: the QP's rows must be read now, as they say whether it may go on when
     they are ``known``: ``stopped``, ``reset`` (``RequestAdmission``). ``newest``: no WQE behind
     this one has an entry (``RequestRow``). ``urgent``: something else must be done before the next
-    packet; ``back``: the QP goes back. ``contended``: the next WQE is another QP's, or another QP
+    packet; ``back``: the QP goes back. ``contended``: another QP's WQE waits, or another QP
     goes back, so the turn ends after ``quantum`` packets, or fewer of more than ``UNIT`` bytes.
     ``end``, for a cycle, with the ``way`` in which the WQE ends otherwise. ``end`` and ``done``
     come before the first packet or between two, never while a job is offered.

@@ -43,18 +43,18 @@ class Requester(wiring.Component):
     outstanding entry (``RequestEntry``) and the checks that are pending (``RequestChecks``).
 
     Parameters: ``recovery``: the policy; ``paced``: QPs have rate limiters (docs/recipes.md).
-    Members: ``wqe`` from the scheduler; ``context``, ``row_write``: the rows of a QP, and the
-    writes of its own; ``destination``: where a WQE in a line goes, if it is a datagram; ``gids``:
-    of the source addresses; ``job``/``checked`` to and from the gather; ``append``, ``finish``,
-    ``fail``, ``places`` of the outstanding table; ``short_sinks``, ``long_sinks``, ``any_sinks``:
-    of ``SinkPool``; ``rewind`` and ``release`` (line) back; ``started``: a QP's long message begins
-    (``prefetch_window``); ``moves``: see ``RequestRedirect``; ``restart`` (from the completer)
-    makes a QP go back to its oldest unacknowledged packet, at the next packet of its message, and
-    ``advance`` to a new ``packet_generation`` (``RequestGenerations``), which ``gone_back`` tells a
-    cycle later; ``turned``: see ``Quiesce``; ``sent``, ``spoiled``, ``drain_start``,
-    ``drain_done``: see ``RequestChecks``, which also has ``packets``. ``spent``, if QPs are
-    ``paced``: see ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``.
-    After ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
+    Members: ``wqe``, ``others`` from the scheduler; ``context``, ``row_write``: the rows of a QP,
+    and the writes of its own; ``destination``: where a WQE in a line goes, if it is a datagram;
+    ``gids``: of the source addresses; ``job``/``checked`` to and from the gather; ``append``,
+    ``finish``, ``fail``, ``places`` of the outstanding table; ``short_sinks``, ``long_sinks``,
+    ``any_sinks``: of ``SinkPool``; ``rewind`` and ``release`` (line) back; ``started``: a QP's long
+    message begins (``prefetch_window``); ``moves``: see ``RequestRedirect``; ``restart`` (from the
+    completer) makes a QP go back to its oldest unacknowledged packet, at the next packet of its
+    message, and ``advance`` to a new ``packet_generation`` (``RequestGenerations``), which
+    ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``; ``sent``, ``spoiled``,
+    ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. ``spent``,
+    if QPs are ``paced``: see ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``.
+    After ``quantum`` packets the QP's turn ends if a WQE of another QP waits.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
     WQE in 4, which payload takes too; a message of several packets waits for its entry behind the
@@ -70,6 +70,7 @@ class Requester(wiring.Component):
         super().__init__(
             {
                 "wqe": In(stream.Signature(SendFetched)),
+                "others": In(1),
                 "restart": In(stream.Signature(QpNumber)),
                 "context": Out(ContextRead("requester")),
                 "destination": Out(TableRead(8, Destination)),
@@ -257,9 +258,7 @@ class Requester(wiring.Component):
             packets.urgent.eq(refused.valid),
             packets.back.eq(goes_back & ~refused.valid),
             packets.contended.eq(
-                (self.wqe.valid & (self.wqe.payload.qp != row.qp))
-                | (self.restart.valid & (self.restart.payload != row.qp))
-                | unpaid
+                self.others | (self.restart.valid & (self.restart.payload != row.qp)) | unpaid
             ),
             parts.redirect.status.eq(admission.status),
             parts.redirect.wake_generation.eq(self.context.rows.ack.wake_generation),

@@ -1,13 +1,14 @@
 """Which QP sends next: activations in, WQE fetches out, fetched WQEs in order to the requester."""
 
 from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.contract import require
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
+from hdl.common.streams import passes
 from hdl.common.sums import unequal
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
@@ -36,11 +37,12 @@ class Scheduler(wiring.Component):
     DOORBELL, and NEXT with the avail index as data), ``wake`` (QP, from the completer),
     ``activate`` (from the firmware after a change of state: DOORBELL and WAKE), ``rewind`` (from
     the requester); ``context``, ``row_write``: the rows of a QP, and the writes of its own;
-    ``fetch_req``/``fetch_rsp`` to the fetch engine; ``spent``, if QPs are
-    ``paced``: whether the rate limiter has no credit for a QP. It activates the QP with AGAIN when
-    it has. ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``:
-    lines of answers that a rewind has made stale; ``started`` from the requester, a QP of which it
-    has begun a message above ``few_bytes``; ``moves``: what it says of a row may be ahead of a
+    ``fetch_req``/``fetch_rsp`` to the fetch engine; ``spent``, if QPs are ``paced``: whether the
+    rate limiter has no credit for a QP. It activates the QP with AGAIN when it has. ``wqe`` to the
+    requester: OK and WQE_ERROR answers, per QP in queue order; ``others``: of another QP than the
+    one that was taken last there is one, a cycle later; ``release``: lines of answers that a rewind
+    has made stale; ``started`` from the requester, a QP of which it has begun a message above
+    ``few_bytes``; ``moves``: what it says of a row may be ahead of a
     rewind.
 
     Who is next: a QP that may have more goes to the end of the list, so QPs share the fetch engine
@@ -75,6 +77,7 @@ class Scheduler(wiring.Component):
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(SendFetched)),
                 "wqe": Out(stream.Signature(SendFetched)),
+                "others": Out(1),
                 "release": Out(stream.Signature(8)),
                 "waiting": Out(range(config.qps + 1)),
             }
@@ -150,18 +153,35 @@ class Scheduler(wiring.Component):
     def _queue(self, m: Module):
         """Connect the requester's queue; return its input."""
         depth = max(4, min(2 * self._config.send_lines, MOST_WAITING))
-        m.submodules.wqes = wqes = StreamFifo(shape=SendFetched, depth=depth)
+        # ``turns``: it is of another QP than the one before it.
+        shape = data.StructLayout({"wqe": SendFetched, "turns": 1})
+        m.submodules.wqes = wqes = StreamFifo(shape=shape, depth=depth)
         # Block RAM is late, and the requester begins to work out a packet from what it gets; it
         # takes one in 4 cycles, and says so late.
-        m.submodules.next = following = Register(shape=SendFetched)
+        m.submodules.next = following = Register(shape=shape)
         wiring.connect(m, wqes.o, following.i)
-        wiring.connect(m, following.o, wiring.flipped(self.wqe))
+        before, turns = Signal(QpNumber), Signal(range(depth + 2))  # those that wait
+        taken = passes(following.o) & following.o.payload.turns
         # Of the row that the answer is compared with.
+        entry = stream.Signature(SendFetched).create(path=("entry",))
         m.d.comb += [
-            wqes.i.payload.eq(self.fetch_rsp.payload),
-            wqes.i.payload.generation.eq(self.row_write.row.generation),
+            self.wqe.valid.eq(following.o.valid),
+            self.wqe.payload.eq(following.o.payload.wqe),
+            following.o.ready.eq(self.wqe.ready),
+            entry.payload.eq(self.fetch_rsp.payload),
+            entry.payload.generation.eq(self.row_write.row.generation),
+            entry.ready.eq(wqes.i.ready),
+            wqes.i.valid.eq(entry.valid),
+            wqes.i.payload.wqe.eq(entry.payload),
+            wqes.i.payload.turns.eq(entry.payload.qp != before),
         ]
-        return wqes.i
+        with m.If(passes(wqes.i)):
+            m.d.sync += before.eq(entry.payload.qp)
+        m.d.sync += [
+            turns.eq(turns + (passes(wqes.i) & wqes.i.payload.turns) - taken),
+            self.others.eq(turns != 0),
+        ]
+        return entry
 
     def _again(self, m: Module, platform, active):
         """Connect what activates QPs. One QP at a time waits for its place at the end of the list,
