@@ -140,7 +140,7 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn. A request of more
-            than 1 KiB, and a response of more than 256 bytes, counts as several.
+            than 512 bytes, and a response of more than 256 bytes, counts as several.
         trace_frames: frames of each direction whose first ``TRACE_BYTES`` the trace holds; 0: there
             is none.
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.

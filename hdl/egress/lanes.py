@@ -44,7 +44,7 @@ class HeaderLanes(wiring.Component):
         m.submodules.answers = answers = Register(shape=TxHeader)
         connect(m, flipped(self.answer), answers.i)
         # Beats of the header that has just gone, which ``owed`` has a cycle later.
-        came, owed = Signal(bits), Signal(bits + 1)
+        came, owed, stepped = Signal(bits), Signal(bits + 1), Signal()
         passed, chosen, opens, entered = (Signal() for _ in range(4))
         length = self.header.payload.length
         beats = length[self._lane_bits :] + length[: self._lane_bits].any()
@@ -62,12 +62,13 @@ class HeaderLanes(wiring.Component):
             m.d.comb += self.o.payload.eq(answers.o.payload)
         m.d.sync += [
             came.eq(Mux(entered, beats, 0)),
-            owed.eq(owed + came - self.stepped),
+            stepped.eq(self.stepped),  # it comes late
+            owed.eq(owed + came - stepped),
         ]
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += passed.eq(chosen)
         text = "no more payload leaves than headers have told of"
-        require(m, platform, ~self.stepped | (owed + came != 0), text)
+        require(m, platform, ~stepped | (owed + came != 0), text)
         text = "an answer that passes others has no payload"
         require(m, platform, ~answers.o.valid | (answers.o.payload.length == 0), text)
         return m

@@ -74,7 +74,7 @@ class Departure(data.Struct):
     """What is noted of a packet when it has left the card: of a request (``Departures``), or of an
     answer behind which others of its QP wait (``TxArbiter``)."""
 
-    answer: 1  # it is one, of ``qp``; all else means nothing then
+    answer: 1  # it is one: ``psn`` is its number among them, and all else means nothing
     counts: 1  # it is a request that is answered; all else means nothing otherwise
     asks: 1  # it asks for an answer: an acknowledgement, or data
     qp: QpNumber

@@ -165,7 +165,7 @@ class Transport(wiring.Component):
 
     def _send(self, m, scheduler, requester, outstanding, replier) -> None:
         """From doorbells to packets' jobs."""
-        m.submodules.tx_arbiter = arbiter = TxArbiter()
+        m.submodules.tx_arbiter = arbiter = TxArbiter(qps=self._config.qps)
         m.submodules.releases = releases = StreamArbiter(shape=8, inputs=2)
         fetch, command = self.send_fetch, self.command
         m.d.comb += [
@@ -201,7 +201,7 @@ class Transport(wiring.Component):
         connect(m, arbiter.answer, flipped(self.answer))
         m.d.comb += [
             arbiter.left.eq(self.departed.valid & self.departed.payload.answer),
-            arbiter.left_qp.eq(self.departed.payload.qp),
+            arbiter.left_number.eq(self.departed.payload.psn),
         ]
         # Who takes it says so late, and so does the gather that there is one.
         m.submodules.checked = checked = Skid(shape=TxChecked)

@@ -1,7 +1,7 @@
 """The responder's packets: READ responses, ACKs and NAKs, from QP state and a ready list."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.activation import ActivationList
@@ -12,7 +12,7 @@ from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicResult
 from hdl.ports.context import ContextRead
-from hdl.ports.jobs import Activation, TxChecked, TxJob
+from hdl.ports.jobs import Activation, ReplyFlags, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpReply, ReadResource
 
@@ -36,7 +36,7 @@ class Replier(wiring.Component):
     in the pool before its QP is activated; ``saved`` In (a cycle, at most every other): a READ, or
     with ``executes`` an atomic that is not executed yet, has been accepted at ``saved_at`` in the
     pool. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all that
-    has been handed over has its check. ``waiting``: QPs in the list. Counters (``COUNT`` bits,
+    has been handed over has its check. ``waiting``: QPs in the lists. Counters (``COUNT`` bits,
     wrap): ``acks``, ``naks``, ``read_packets`` (READ responses sent).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
@@ -68,7 +68,7 @@ class Replier(wiring.Component):
                 "checked": In(stream.Signature(TxChecked)),
                 "hold": In(1),
                 "turned": Out(1),
-                "waiting": Out(range(config.qps + 1)),
+                "waiting": Out(range(2 * config.qps + 1)),
                 "acks": Out(COUNT),
                 "naks": Out(COUNT),
                 "read_packets": Out(COUNT),
@@ -77,16 +77,14 @@ class Replier(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.list = active = ActivationList(qps=self._config.qps, sets=2)
         m.submodules.turns = turns = ReplyTurns()
+        active = self._lists(m)
         m.submodules.packets = packets = ReplyPackets(config=self._config)
         m.submodules.checks = checks = ReplyChecks()
         if self._config.atomics:
             self._results(m, platform, turns)
         for one, other in (
-            (wiring.flipped(self.activate), active.set0),
             (turns.again, active.set1),
-            (active.o, turns.active),
             (turns.o, packets.i),
             (packets.o, checks.i),
             (checks.refused, turns.refused),
@@ -102,13 +100,41 @@ class Replier(wiring.Component):
             packets.room.eq(checks.room),
             checks.large.eq(packets.large),
             self.turned.eq(turns.idle & packets.idle & checks.idle),
-            self.waiting.eq(active.level),
             self.acks.eq(turns.acks),
             self.naks.eq(turns.naks),
         ]
         # In a register: it is a sum, and another one follows.
         m.d.sync += self.read_packets.eq(checks.good + packets.empty)
         return m
+
+    def _lists(self, m: Module) -> ActivationList:
+        """QPs that have READs to be answered stand in one list, those that only acknowledge in
+        another: the turn of one follows that of the other, so an ACK waits for one turn of READs,
+        however many QPs have some. Returns the list of those with READs, which has a port free."""
+        qps, activate = self._config.qps, self.activate
+        m.submodules.list = reads = ActivationList(qps=qps, sets=2)
+        m.submodules.short = short = ActivationList(qps=qps)
+        long, choice, last = Signal(), Signal(), Signal()
+        flags, turns = data.View(ReplyFlags, activate.payload.flags), m.submodules.turns
+        m.d.comb += [
+            long.eq(flags.read | flags.replay),
+            activate.ready.eq(Mux(long, reads.set0.ready, short.set0.ready)),
+            # The one that had its turn longer ago.
+            choice.eq(short.o.valid & (last | ~reads.o.valid)),
+            turns.active.valid.eq(short.o.valid | reads.o.valid),
+            turns.active.payload.eq(Mux(choice, short.o.payload, reads.o.payload)),
+            short.o.ready.eq(turns.active.ready & choice),
+            reads.o.ready.eq(turns.active.ready & ~choice),
+            self.waiting.eq(short.level + reads.level),
+        ]
+        for one, takes in ((reads, long), (short, ~long)):
+            m.d.comb += [
+                one.set0.payload.eq(activate.payload),
+                one.set0.valid.eq(activate.valid & takes),
+            ]
+        with m.If(turns.active.valid & turns.active.ready):
+            m.d.sync += last.eq(~choice)
+        return reads
 
     def _results(self, m: Module, platform, turns) -> None:
         """What atomics have found, and which of those that were accepted are not executed yet, both

@@ -25,8 +25,8 @@ __all__ = ["RequestPackets"]
 #: Bytes of payload above which fewer packets may wait for their checks (``RequestChecks``).
 LARGE = 1024
 #: A packet of a longer MTU counts in the quantum as often as it has so many bytes; and how often
-#: the longest does. A turn takes the line 16 KiB, whatever the MTU, with the usual quantum.
-UNIT = 1024
+#: the longest does. A turn takes the line 8 KiB, whatever the MTU, with the usual quantum.
+UNIT = 512
 LONGEST = MAX_MTU // UNIT
 
 

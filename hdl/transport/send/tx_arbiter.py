@@ -1,25 +1,22 @@
 """Joins the requester and the replier in front of the gather, and sends the answers back."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.contract import require, steady
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import Ram
 from hdl.common.skid import Register
-from hdl.common.streams import passes
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import TxChecked, TxJob, TxSource
-from hdl.ports.numbers import QpNumber
 
 __all__ = ["TxArbiter"]
 
 #: Jobs whose answers are to come.
 JOBS = 32
-#: Groups of QPs, by the last bits of their number, of whose packets on the long way is counted.
-GROUP_BITS = 3
-#: Bits of such a count: more than the card holds between here and the line.
-COUNT_BITS = 9
+#: Bits of a packet's number on the long way: of more packets than are twice on it.
+NUMBER_BITS = 10
 
 
 class TxArbiter(wiring.Component):
@@ -31,15 +28,18 @@ class TxArbiter(wiring.Component):
     The replier's packets without payload need nothing of the gather, and must not wait for other
     packets' payload. They leave by ``answer``, which passes all that waits, unless responses of the
     same QP are on the long way: then they follow them there, as the order of a QP's responses must
-    stay (IBTA vol 1, 9.7.5.1). QPs are counted in groups. ``left``: a packet of ``left_qp`` that
-    was marked so (``Departure``) has left the long way; one that the gather refuses leaves it too.
+    stay (IBTA vol 1, 9.7.5.1). The replier's packets on the long way are numbered, and the number
+    of each QP's newest is kept. ``left``: the one with ``left_number`` has left the card, and so
+    have all before it that the gather has not refused. A QP that has had none for half of the
+    numbers may seem to have one; its next packet takes the long way then, which is never wrong.
 
-    Latency: 1 cycle. Throughput: one job a cycle, of each side every other cycle: neither
-    side makes more.
+    Latency: 1 cycle, of an answer 3 while others are on the long way. Throughput: one job a cycle,
+    of each side every other cycle: neither side makes more; such an answer in 4 cycles.
     Reset: idle.
     """
 
-    def __init__(self):
+    def __init__(self, *, qps: int):
+        self._qps = qps
         jobs, answers = stream.Signature(TxJob), stream.Signature(TxChecked)
         super().__init__(
             {
@@ -51,29 +51,28 @@ class TxArbiter(wiring.Component):
                 "checked": In(answers),
                 "answer": Out(stream.Signature(TxHeader)),
                 "left": In(1),
-                "left_qp": In(QpNumber),
+                "left_number": In(NUMBER_BITS),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        listed = data.StructLayout({"side": 1, "silent": 1, "group": GROUP_BITS})
+        listed = data.StructLayout({"side": 1, "silent": 1})
         m.submodules.order = order = StreamFifo(shape=listed, depth=JOBS)
         stages = Register(shape=TxJob), Register(shape=TxJob)
         m.submodules.stage0, m.submodules.stage1 = stages
         wiring.connect(m, wiring.flipped(self.job0), stages[0].i)
         wiring.connect(m, wiring.flipped(self.job1), stages[1].i)
         job0, job1 = (stage.o for stage in stages)
-        group = job1.payload.qp[:GROUP_BITS]
         chosen, passed, last = Signal(), Signal(), Signal()
         # Whoever has been offered to the gather stays until it is taken.
         offered, offered_side = Signal(), Signal()
         quiet = job1.payload.source == TxSource.NONE
-        direct, waits1 = Signal(), Signal()
-        used = self._groups(m, platform, passed & chosen, group, order)
+        direct, waits1, shown = Signal(), Signal(), Signal()  # ``shown``: as an answer
+        number, passes, follows = self._long_way(m, job1, passed & chosen)
         m.d.comb += [
-            direct.eq(quiet & ~used.bit_select(group, 1) & ~(offered & offered_side)),
-            waits1.eq(job1.valid & ~direct),
+            direct.eq(shown | (quiet & passes & ~(offered & offered_side))),
+            waits1.eq(job1.valid & (~quiet | follows | (offered & offered_side)) & ~shown),
             self.answer.valid.eq(job1.valid & direct),
             self.answer.payload.eq(job1.payload.header),
         ]
@@ -87,7 +86,7 @@ class TxArbiter(wiring.Component):
             m.d.comb += [
                 self.job.payload.eq(job1.payload),
                 self.job.payload.header.departure.answer.eq(1),
-                self.job.payload.header.departure.qp.eq(job1.payload.qp),
+                self.job.payload.header.departure.psn.eq(number),
                 self.job.valid.eq(waits1 & order.i.ready),
                 job1.ready.eq(self.job.ready & order.i.ready),
             ]
@@ -102,11 +101,11 @@ class TxArbiter(wiring.Component):
             order.i.valid.eq(passed),
             order.i.payload.side.eq(chosen),
             order.i.payload.silent.eq(chosen & quiet),
-            order.i.payload.group.eq(group),
         ]
         m.d.sync += [
             offered.eq(self.job.valid & ~self.job.ready),
             offered_side.eq(chosen),
+            shown.eq(self.answer.valid & ~self.answer.ready),
         ]
         with m.If(passed):
             m.d.sync += last.eq(chosen)
@@ -132,25 +131,32 @@ class TxArbiter(wiring.Component):
         text = "each answer is to a job that has been handed over"
         require(m, platform, ~self.checked.valid | (order.level != 0), text)
 
-    def _groups(self, m: Module, platform, came, group, order) -> Signal:
-        """Returns for each group whether a packet of the replier's is on the long way."""
-        used = Signal(1 << GROUP_BITS)
-        refused, refused_group = Signal(), Signal(GROUP_BITS)
-        left, left_group = Signal(), Signal(GROUP_BITS)
-        answer = order.o.payload
-        # A cycle late: a group is thought to be used for longer.
-        m.d.sync += [
-            refused.eq(passes(self.checked) & answer.side & (self.checked.payload.status != 0)),
-            refused_group.eq(answer.group),
-            left.eq(self.left),
-            left_group.eq(self.left_qp[:GROUP_BITS]),
+    def _long_way(self, m: Module, job, goes) -> tuple[Signal, Signal, Signal]:
+        """Returns the number of the next packet on the long way, and whether it is known of the
+        replier's job that none of its QP is on it, or that one may be."""
+        m.submodules.newest = newest = Ram(shape=NUMBER_BITS, depth=self._qps, forward=False)
+        given, gone, number = (Signal(NUMBER_BITS) for _ in range(3))
+        looks, looked = Signal(), Signal(2)
+        empty, ahead, passes, follows = (Signal() for _ in range(4))
+        m.d.comb += [
+            number.eq(given + 1),
+            newest.read0.index.eq(job.payload.qp),
+            newest.read0.enable.eq(1),
+            newest.write.index.eq(job.payload.qp),
+            newest.write.row.eq(number),
+            newest.write.enable.eq(goes),
+            # Of the job at hand: not in the cycle in which another one takes its place.
+            looks.eq(job.valid & ~job.ready),
+            passes.eq(empty | (looked[1] & ~ahead)),
+            follows.eq(~empty & looked[1] & ahead),
         ]
-        for n in range(len(used)):
-            count = Signal(COUNT_BITS, name=f"group{n}")
-            more = came & (group == n)
-            fewer = Cat(left & (left_group == n), refused & (refused_group == n))
-            m.d.sync += count.eq(count + more - fewer[0] - fewer[1])
-            m.d.comb += used[n].eq(count != 0)
-            text = "no more packets leave the long way than took it"
-            require(m, platform, count >= fewer[0] + fewer[1], text)
-        return used
+        m.d.sync += [
+            looked.eq(Mux(looks, looked << 1 | 1, 0)),
+            ahead.eq((gone - newest.read0.row)[-1]),
+            empty.eq((gone == given) & ~goes),
+        ]
+        with m.If(goes):
+            m.d.sync += given.eq(number)
+        with m.If(self.left):
+            m.d.sync += gone.eq(self.left_number)
+        return number, passes, follows
