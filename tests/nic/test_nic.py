@@ -95,6 +95,16 @@ def test_feature(feature, width):
     )
 
 
+def test_short_messages_beside_bulk():
+    """At 512 bits, as the line of 100 Gb/s is what they wait for."""
+    run(
+        model(512),
+        test_module="tests.nic.bench_mixed",
+        extra_env={"ROCINANTE_WIDTH": "512"},
+        timeout_s=900,
+    )
+
+
 def test_everything_that_coverage_counts():
     """At 512 bits: most of it are long messages, which take fewer cycles there."""
     run(
