@@ -21,6 +21,12 @@ FAULTS = (
         force=Force("hdl.egress.merge:Merge", "shift", plus(1)),
         tests=EGRESS,
     ),
+    Fault(
+        name="answers-wait-for-bulk",
+        what="every header is built at once, so an answer waits for all payload in front of it",
+        force=Force("hdl.egress.lanes:HeaderLanes", "owed", stuck(0)),
+        tests=("tests/egress/test_lanes.py::test_answers_pass_long_packets",),
+    ),
     # What the whole card sends.
     Fault(
         name="pkey-wrong",

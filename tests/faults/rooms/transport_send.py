@@ -71,6 +71,12 @@ FAULTS = (
         tests=("tests/transport/test_tx_arbiter.py",),
     ),
     Fault(
+        name="answer-overtakes",
+        what="an ACK passes the READ responses of its own QP",
+        force=Force("hdl.transport.send.tx_arbiter:TxArbiter", "ahead", stuck(0)),
+        tests=("tests/transport/test_tx_arbiter.py::test_order_of_a_qp_stays",),
+    ),
+    Fault(
         name="reads-unlimited",
         what="READs are fetched that cannot be started",
         force=Force(
