@@ -103,18 +103,12 @@ class RequestPackets(wiring.Component):
         # The message's packets: full ones, and whether one is not.
         whole, odd = Signal(24, reset_less=True), Signal(5, reset_less=True)
         ragged = odd.any()
-        sent = Signal(range(self._quantum + LONGEST))  # in this turn, as the quantum counts,
-        some, most = Signal(), Signal()  # as registers: at least one, and as many as there may be
+        # In this turn, as the quantum counts; as registers: at least one, as many as may be.
+        sent, some, most = Signal(range(self._quantum + LONGEST)), Signal(), Signal()
         payload, carry, step = Signal(13), Signal(), Signal(Step)
         offering = Signal()  # the job has been offered: it stays until it is taken
         contended, spent = Signal(), Signal()
-        weight = Signal(range(LONGEST + 1), reset_less=True)  # of a packet, likewise
-        m.d.sync += [
-            contended.eq(self.contended),
-            weight.eq(Mux(mtu < UNIT, 1, mtu // UNIT)),
-            # Known a cycle after ``mtu``, before the first packet.
-            self.large.eq(~fit(wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~operation.data),
-        ]
+        m.d.sync += contended.eq(self.contended)
         with m.If(self.take):
             m.d.sync += held.eq(self.wqe)
         m.d.comb += [
@@ -130,6 +124,7 @@ class RequestPackets(wiring.Component):
             self.handed.eq(self.job.valid & self.job.ready),
             self.step.eq(step),
         ]
+        weight = self._size(m, wqe, mtu)
         left_whole = whole_packets(m, mtu_code, left, "left_whole")
         self._job(m, place, payload, some)
         self._departure(m, operation, left_whole, ragged)
@@ -226,6 +221,17 @@ class RequestPackets(wiring.Component):
         note_departure(
             m, header, qp=self.qp, generation=self.generation, behind=behind, timeout=timeout
         )
+
+    def _size(self, m: Module, wqe, mtu: Value) -> Signal:
+        """Whether packets are ``large``, and, returned, how often one counts in the quantum: known
+        a cycle behind ``mtu``, before the first packet."""
+        weight = Signal(range(LONGEST + 1), reset_less=True)
+        reads = wqe.operation.data
+        m.d.sync += [
+            self.large.eq(~fit(wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~reads),
+            weight.eq(Mux(mtu < UNIT, 1, mtu // UNIT)),
+        ]
+        return weight
 
     def _job(self, m: Module, place: Signal, payload: Signal, some: Signal) -> None:
         """The packet at hand."""
