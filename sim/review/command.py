@@ -42,6 +42,7 @@ _FILES = ("index.html", "review.json", "mermaid.js")
     help="A card as `verilog` takes it; may be given again. Without one: the default card.",
 )
 @click.option("--base", metavar="REV", help="Show what differs from that revision of the checkout.")
+@click.option("--check", is_flag=True, help="With --base: the status is 1 if anything is lost.")
 @click.option(
     "-o",
     "--output",
@@ -49,13 +50,15 @@ _FILES = ("index.html", "review.json", "mermaid.js")
     metavar="DIR",
     help="Folder for the site; default: review in the folder of all that is built.",
 )
-def review(files: tuple[Path, ...], base: str | None, output: Path | None) -> None:
+def review(files: tuple[Path, ...], base: str | None, check: bool, output: Path | None) -> None:
     """Write a site that a reviewer reads from top to bottom: index.html and review.json.
 
     It says what a card is, how fast, what it costs, which interfaces it has and what is shown of
     it, from what is recorded in the repository. With --base each as a difference.
     """
     with console.stops():
+        if check and not base:
+            raise ValueError("--check needs --base: it says what is lost since a revision")
         folder = output or env.build_root() / "review"
         cards = _cards(files)
         outputs.require_folder(folder, _FILES)
@@ -85,6 +88,8 @@ def review(files: tuple[Path, ...], base: str | None, output: Path | None) -> No
         words = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
         click.echo(f"Differences from {base}: {words}")
     click.echo(folder / "index.html")
+    if check and any(one.verdict == Verdict.LOST for one in more["found"]):
+        raise SystemExit(1)
 
 
 def _cards(files: tuple[Path, ...]) -> dict[str, dict[str, Any]]:

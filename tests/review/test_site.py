@@ -96,12 +96,17 @@ def test_a_register_moved_and_a_speed_lost_are_red(tmp_path: Path) -> None:
     rows: Any = json.loads(perf.read_text())
     rows["rows"][0]["figures"]["gbps"] /= 2
     perf.write_text(json.dumps(rows))
-    command = [sys.executable, "-m", "sim.tools.cli", "review", "--base", "HEAD", "-o", "site"]
+    command = [sys.executable, "-m", "sim.tools.cli", "review", "--base", "HEAD", "--check"]
     surroundings = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(
-        command, cwd=tree, env=surroundings, capture_output=True, text=True, check=False
+        [*command, "-o", "site"],
+        cwd=tree,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     shown = document(tree / "site" / "index.html", tmp_path)
     red = [unescape(row) for row in re.findall(r'<tr class="lost"><td>([^<]*)', shown)]
     assert "core.scratch" in red
@@ -109,6 +114,11 @@ def test_a_register_moved_and_a_speed_lost_are_red(tmp_path: Path) -> None:
     found = json.loads((tree / "site" / "review.json").read_text())["differences"]
     assert "Differences from HEAD: 2 lost, 0 gained" in done.stdout
     assert sum(one["verdict"] == "lost" for one in found) == 2
+
+
+def test_only_a_difference_can_be_checked(tmp_path: Path) -> None:
+    done = CliRunner().invoke(review, ["--check", "-o", str(tmp_path / "site")])
+    assert done.exit_code == 2 and "--check needs --base" in done.output
 
 
 def test_there_must_be_such_a_revision(tmp_path: Path) -> None:
