@@ -7,6 +7,7 @@ more have as are to be timed; all QPs go on until then. What is captured is the 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,41 @@ from sim.measure.perf.traffic import Ends, filled
 from sim.measure.side import Side
 from sim.models.platform import Wire
 
-__all__ = ["Window", "bandwidth"]
+__all__ = ["Gate", "Window", "bandwidth"]
 
 #: After the last completion of a service without answers: ``ON_THE_WAY`` bytes at the rate of the
 #: narrowest card, 16 Gb/s, are in memory by then.
 ARRIVED_NS = 20_000
 
 
-class Window:
-    """The timed part: capture, counters of the hosts, samples of latency in ns."""
+class Gate:
+    """The flows of a run whose timed part is still to end: all go on until none is left."""
 
-    def __init__(self, ends: Ends, pcap: Path):
+    def __init__(self, flows: int = 1):
+        self.left = flows
+        self.alone = flows == 1
+        self._stops: list[Callable[[], None]] = []
+
+    def on_end(self, stop: Callable[[], None]) -> None:
+        """Call ``stop`` when the last timed part has ended."""
+        self._stops.append(stop)
+
+    def arrive(self) -> None:
+        """One timed part has ended."""
+        self.left -= 1
+        if not self.left:
+            for stop in self._stops:
+                stop()
+
+
+class Window:
+    """The timed part: capture, counters of the hosts, samples of latency in ns.
+
+    pcap: of the timed part alone; None when the run has a capture of its own.
+    """
+
+    def __init__(self, ends: Ends, pcap: Path | None, gate: Gate | None = None):
+        self.gate = gate or Gate()
         self._hosts = [side.node.host for side in ends.sides]
         self._system = ends.system
         self._wires = ends.system.testbench.wires
@@ -41,16 +66,19 @@ class Window:
 
     def begin(self) -> None:
         """From here on it counts."""
-        Wire.capture(str(self._pcap))
+        if self._pcap is not None:
+            Wire.capture(str(self._pcap))
         self._before = self._now()
         self.open = True
 
     def end(self, messages: int) -> None:
         """``messages`` have completed since ``begin``."""
-        Wire.end_capture()
+        if self._pcap is not None:
+            Wire.end_capture()
         self.open, self.over = False, True
         self.result = {name: value - self._before[name] for name, value in self._now().items()}
         self.result |= {"messages": messages, "samples": self.samples, "pcap": str(self._pcap)}
+        self.gate.arrive()
 
     def _now(self) -> dict[str, float]:
         return {
@@ -75,6 +103,9 @@ class _Run:
         self.warm = shape.warm * len(both)
         self.timed = shape.timed * sum(bool(side) for side in flows)
         self.completed = self._opened_at = 0
+        window.gate.on_end(self._stop)
+        if not self.warm:
+            window.begin()
         self._of = {(1 - flow.requester, flow.peer.qp_num): flow for flow in both}
 
     async def serve(self, number: int) -> None:
@@ -139,10 +170,12 @@ class _Run:
             window.begin()
         elif window.open and self.completed >= self._opened_at + self.timed:
             window.end(self.completed - self._opened_at)
-            for one in self.flows[0] + self.flows[1]:
-                one.stop()
-            for side in self.ends.sides:
-                side.wake.set()  # it may have nothing left to wait for
+
+    def _stop(self) -> None:
+        for flow in self.flows[0] + self.flows[1]:
+            flow.stop()
+        for side in self.ends.sides:
+            side.wake.set()  # it may have nothing left to wait for
 
     async def _give(self, flow: Flow) -> None:
         while (count := min(self.shape.batch, flow.quota - flow.given)) > 0:
@@ -168,10 +201,13 @@ def _each_once(flows: list[Flow], data: Octets) -> None:
         raise AssertionError(f"{len(turns)} atomics on one word: a number was found twice")
 
 
-async def bandwidth(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
-    """Run all messages of one size; AssertionError for a stall, an error or a wrong byte."""
+async def bandwidth(
+    ends: Ends, size: int, pcap: Path | None, gate: Gate | None = None
+) -> dict[str, Any]:
+    """Run all messages of one size, until the timed parts of all flows behind ``gate`` have ended;
+    AssertionError for a stall, an error or a wrong byte."""
     plan, shape = ends.plan, ends.plan.shape(size)
-    window = Window(ends, pcap)
+    window = Window(ends, pcap, gate)
     with filled(ends, size) as data:
         flows = []
         for requester in (0, 1):

@@ -5,18 +5,21 @@ Its job: ``plan``, and ``folder`` for captures; it keeps ``found``, an entry for
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cocotb
+from cocotb.triggers import gather
 
 from sim.bench.job import Job
 from sim.bench.system import System
 from sim.guest.driver.device import DriverOptions
-from sim.measure.perf.bandwidth import bandwidth
+from sim.measure.perf.bandwidth import Gate, bandwidth
 from sim.measure.perf.latency import latency
 from sim.measure.perf.plan import MEMORY, Plan
 from sim.measure.perf.traffic import Ends
+from sim.models.platform import Wire
 
 #: A limit for the whole run, in cycles, behind that for each completion.
 DEADLINE_CYCLES = 10**9
@@ -25,11 +28,35 @@ DEADLINE_CYCLES = 10**9
 POLL_NS = 500
 
 
+async def together(
+    system: System, flows: list[Plan], reverse: list[bool], folder: Path, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """All flows at once, each on objects of its own; what each one found."""
+    sets = [Ends(system, one, reverse=back) for one, back in zip(flows, reverse, strict=True)]
+    for ends in sets:
+        await ends.make(say)
+    system.stop_firmware()
+    for ends in sets:
+        ends.begin()
+    say(f"{len(flows)} flows together")
+    gate = Gate(len(flows))
+    Wire.capture(str(folder / "all.pcap"))
+    found = await gather(
+        *(
+            (latency if ends.plan.latency else bandwidth)(ends, ends.plan.sizes[0], None, gate)
+            for ends in sets
+        )
+    )
+    Wire.end_capture()
+    return list(found)
+
+
 @cocotb.test()
 async def measure(dut: Any) -> None:
     """Every size of the plan, one after the other on the same QPs."""
     job = Job()
-    plan = Plan.from_json(job.spec["plan"])
+    flows = [Plan.from_json(one) for one in job.spec["flows"]]
+    plan = flows[0]
     system = await System.start(
         dut,
         plan.config,
@@ -39,11 +66,15 @@ async def measure(dut: Any) -> None:
         poll_ns=POLL_NS,
         options=DriverOptions(features=plan.features),
     )
-    ends = Ends(system, plan)
+    folder = Path(job.spec["folder"])
+    if len(flows) > 1:
+        job.keep(found=await together(system, flows, job.spec["reverse"], folder, job.say))
+        return
+    ends = Ends(system, plan, reverse=job.spec["reverse"][0])
     await ends.set_up(job.say)
     work = latency if plan.latency else bandwidth
     found = []
     for size in plan.sizes:
         job.say(f"{plan.op} of {size} bytes")
-        found.append(await work(ends, size, Path(job.spec["folder"]) / f"{size}.pcap"))
+        found.append(await work(ends, size, folder / f"{size}.pcap"))
         job.keep(found=found)

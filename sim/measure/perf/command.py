@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from hdl.wire.opcodes import ATOMIC_BYTES
+from sim.measure.perf.flows import MACHINE, Mixed, check, figures_of, parse, table
 from sim.measure.perf.plan import (
     ATOMIC_TYPES,
     CONNECTIONS,
@@ -25,16 +27,31 @@ from sim.measure.perf.report import Row, body, footer, header, make_row, unstead
 from sim.rtl import env
 from sim.tools import console, outputs
 
-__all__ = ["measure", "perf", "plan_of"]
+__all__ = ["measure", "measure_flows", "perf", "plan_of"]
 
 #: Real time for one simulation, s; a stall in simulated time ends it much earlier.
 TIMEOUT_S = 24 * 3600.0
+
+#: Parameters that perftest has and that mean nothing here.
+_PERFTEST = ("cpu_freq", "report_gbits", "duration", "rdma_cm")
 
 Say = Callable[[str], None]
 
 
 @click.command()
-@click.argument("op", metavar="OP")
+@click.argument("op", metavar="[OP]", required=False)
+@click.option(
+    "--flow",
+    "flows",
+    multiple=True,
+    metavar="'OP [OPTION]...'",
+    help="Instead of OP, repeatedly: flows of one run; --reverse starts it at the other card.",
+)
+@click.option("--cold", is_flag=True, help="No warm-up: the first packets meet an idle card.")
+@click.option("-F", "cpu_freq", is_flag=True, help="As perftest's; means nothing here.")
+@click.option("--report_gbits", is_flag=True, help="As perftest's; rates always are in Gb/s.")
+@click.option("-D", "--duration", type=float, hidden=True)
+@click.option("-R", "--rdma_cm", is_flag=True, hidden=True)
 @click.option(
     "-s", "--size", type=int, help="Bytes of a message.  [default: 65536, latency 2, atomic 8]"
 )
@@ -140,7 +157,8 @@ Say = Callable[[str], None]
     help="Where --all writes its plots.  [default: the current folder]",
 )
 def perf(
-    op: str,
+    op: str | None,
+    flows: tuple[str, ...],
     size: int | None,
     everything: bool,
     json_file: Path | None,
@@ -152,7 +170,12 @@ def perf(
 
     OP is one of write_bw, send_bw, read_bw, atomic_bw, write_lat, send_lat, read_lat, atomic_lat.
     """
+    if flows:
+        _run_flows(op, flows, json_file, pcap)
+        return
     with console.stops():
+        if op is None:
+            raise ValueError("OP or --flow is missing")
         plan = _plan(op, size, everything, options)
         if everything and not plots.is_dir():
             raise ValueError(f"--plots {plots} is no folder")
@@ -189,6 +212,11 @@ def _plan(op: str, size: int | None, everything: bool, options: Mapping[str, Any
     """The plan that the command line asks for; ValueError names what is bad."""
     if op not in OPERATIONS:
         raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {op!r}")
+    if options["duration"] is not None:
+        raise ValueError("-D: a run has a number of messages, not seconds: see --iters")
+    if options["rdma_cm"]:
+        raise ValueError("-R: there is no connection manager here: QPs are connected directly")
+    options = {name: value for name, value in options.items() if name not in _PERFTEST}
     qps = options["qps"]
     if qps == MANY["qps"]:
         qps -= 2  # all of them: pairs 0 and 1 are not a driver's to use
@@ -197,13 +225,51 @@ def _plan(op: str, size: int | None, everything: bool, options: Mapping[str, Any
     return Plan(op=op, sizes=(default if size is None else size,), **{**options, "qps": qps})
 
 
+def _run_flows(
+    op: str | None, flows: tuple[str, ...], json_file: Path | None, pcap: Path | None
+) -> None:
+    """Measure all flows together and print their table."""
+    with console.stops():
+        mixed = _mixed(op, flows)
+        env.require_compiler()
+    facts = measure_flows(mixed, pcap)
+    if str(json_file) != "-":
+        for line in table(facts):
+            click.echo(line)
+    console.write_json(json_file, facts)
+
+
+def _mixed(op: str | None, texts: tuple[str, ...]) -> list[Mixed]:
+    """The flows that the command line asks for; ValueError names what is bad."""
+    context = click.get_current_context()
+    if op is not None:
+        raise ValueError("OP and --flow exclude each other")
+    allowed = (*MACHINE, *_PERFTEST, "flows", "json_file", "pcap")
+    for option in perf.params:
+        name = option.name or ""
+        given = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if given and name not in allowed:
+            raise ValueError(f"{option.opts[-1]} stands in the text of a --flow, or with OP")
+    machine = {name: context.params[name] for name in (*MACHINE, *_PERFTEST)}
+    mixed = []
+    for text in texts:
+        own, reverse = parse(perf, text)
+        try:
+            plan = _plan(own.pop("op"), own.pop("size"), False, machine | own)
+        except ValueError as error:
+            raise ValueError(f"--flow {text!r}: {error}") from None
+        mixed.append(Mixed(plan, text, reverse))
+    check(mixed)
+    return mixed
+
+
 def plan_of(line: str) -> Plan:
     """The plan of a command line, without its ``rocinante perf``; ValueError for a bad one."""
     try:
         found = perf.make_context("perf", shlex.split(line)).params
     except click.ClickException as error:
         raise ValueError(f"{line}: {error.message}") from None
-    for name in ("json_file", "pcap", "plots"):
+    for name in ("json_file", "pcap", "plots", "flows"):
         found.pop(name)
     return _plan(found.pop("op"), found.pop("size"), found.pop("everything"), found)
 
@@ -224,7 +290,7 @@ def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> lis
         with console.progress(f"Building two NICs at {plan.width} bits"):
             model = testbench.build(config=plan.config, fast=True if plan.qps > USUAL_QPS else None)
         with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
-            found = _run(plan, model, Path(name), say)
+            found = _run([plan], [False], model, Path(name), say)
             if pcap is not None:
                 for facts in found:
                     part = f"-{facts['size']}-{plan.qps}" if apart else ""
@@ -236,10 +302,33 @@ def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> lis
         raise click.ClickException(str(error)) from None
 
 
-def _run(plan: Plan, model: Any, folder: Path, say: Say) -> list[dict[str, Any]]:
+def measure_flows(mixed: list[Mixed], pcap: Path | None = None) -> list[dict[str, Any]]:
+    """Run all flows in one simulation; the figures of each. pcap: where all frames are kept.
+
+    Raises click.ClickException for a stall, an error or a wrong byte.
+    """
+    from sim.bench import testbench
+
+    plans, reverse = [flow.plan for flow in mixed], [flow.reverse for flow in mixed]
+    try:
+        with console.progress(f"Building two NICs at {plans[0].width} bits"):
+            model = testbench.build(config=plans[0].config)
+        with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
+            found = _run(plans, reverse, model, Path(name), say)
+            if pcap is not None:
+                (frames,) = Path(name).glob("*.pcap")
+                shutil.copyfile(frames, pcap)
+            return [figures_of(*one) for one in zip(mixed, found, strict=True)]
+    except (env.BuildError, AssertionError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _run(
+    flows: list[Plan], reverse: list[bool], model: Any, folder: Path, say: Say
+) -> list[dict[str, Any]]:
     from sim.bench.job import run_job
 
-    spec = {"plan": plan.to_json(), "folder": str(folder)}
-    facts, _ = run_job(model, "sim.measure.perf.bench", spec, say, TIMEOUT_S, seed=plan.seed)
+    spec = {"flows": [flow.to_json() for flow in flows], "reverse": reverse, "folder": str(folder)}
+    facts, _ = run_job(model, "sim.measure.perf.bench", spec, say, TIMEOUT_S, seed=flows[0].seed)
     found: list[dict[str, Any]] = facts["found"]
     return found

@@ -7,13 +7,14 @@ their completion. The clock starts when the request is posted, before its doorbe
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from hdl.abi.enums import WrOpcode
 from hdl.abi.virtio_rdma import PAGE_SIZE
-from sim.measure.flow import Flow, good
-from sim.measure.perf.bandwidth import Window
+from sim.measure.flow import OPEN, Flow, good
+from sim.measure.perf.bandwidth import Gate, Window
 from sim.measure.perf.traffic import Ends, filled
 
 __all__ = ["latency"]
@@ -104,11 +105,14 @@ class _Pair:
                     await self.ends.sleep(side)
 
 
-async def latency(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
+async def latency(
+    ends: Ends, size: int, pcap: Path | None, gate: Gate | None = None
+) -> dict[str, Any]:
     """Messages of one size, one after the other; AssertionError as with ``bandwidth``."""
     plan, shape = ends.plan, ends.plan.shape(size)
-    quota = shape.warm + shape.timed
-    window = Window(ends, pcap)
+    window = Window(ends, pcap, gate)
+    last = shape.warm + shape.timed - 1
+    quota = last + 1 if window.gate.alone else OPEN
     with filled(ends, size) as data:
         sides = (0,) if plan.fetches else (0, 1)
         sources = (1,) if plan.fetches else (0, 1)
@@ -120,14 +124,19 @@ async def latency(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
         for flow in flows:
             if plan.verb == "send":
                 await flow.give(min(shape.slots, quota))
-        for sequence in range(quota):
+        for sequence in count():
             if sequence == shape.warm:
                 window.begin()
                 pair.stages.clear()
             took = await pair.once(sequence)
             if window.open:
                 window.samples.append(took)
-        window.end(shape.timed * len(flows))
+            if sequence == last:
+                window.end(shape.timed * len(flows))
+            if not window.gate.left:
+                break
+        for flow in flows:
+            flow.quota = flow.posted
         await pair.settle()
     verified = sum(flow.verified for flow in flows)
     stages = pair.stages if plan.verb == "write" and not plan.impair else []

@@ -100,6 +100,7 @@ class Plan:
     ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
     of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue;
     ``sges``: of each request and of each receive, which cut a message into equal pieces.
+    ``cold``: no warm-up, so the first packets meet an idle card.
     """
 
     op: str
@@ -131,6 +132,7 @@ class Plan:
     connection: str = "RC"
     use_srq: bool = False
     sges: int = 1
+    cold: bool = False
 
     def __post_init__(self) -> None:
         self._check_options()
@@ -347,7 +349,7 @@ class Plan:
         stride = -(-(size + self.area) // 64) * 64 if self.place_step is None else self.place_step
         if self.latency:
             iters = LAT_ITERS if self.iters is None else self.iters
-            return Shape(size, 1, 1, 1, LAT_SLOTS, stride, LAT_WARM, iters)
+            return Shape(size, 1, 1, 1, LAT_SLOTS, stride, 0 if self.cold else LAT_WARM, iters)
         depth = self.tx_depth
         batch, signal = min(self.post_list, depth), min(self.cq_mod, depth)
         room = max(1, max(2, IN_FLIGHT // size) // self.qps)
@@ -369,6 +371,7 @@ class Plan:
         if self.verb == "send":
             ahead = AHEAD_TURNS * min(slots, -(-AHEAD // self.qps))
             warm = max(warm, min(ahead, AHEAD_BYTES // size // self.qps))
+        warm = 0 if self.cold else warm
         return Shape(size, depth, batch, signal, slots, stride, warm, iters * self.qps)
 
     def warnings(self) -> list[str]:

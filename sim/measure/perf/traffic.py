@@ -31,26 +31,39 @@ OPCODES = {
 
 
 class Ends:
-    """Two nodes with their regions, CQs and ``plan.qps`` connected QPs."""
+    """Two nodes with their regions, CQs and ``plan.qps`` connected QPs.
 
-    def __init__(self, system: System, plan: Plan):
+    ``reverse``: the second node is the one that requests.
+    """
+
+    def __init__(self, system: System, plan: Plan, *, reverse: bool = False):
         self.system, self.plan = system, plan
+        self.nodes = system.nodes[::-1] if reverse else system.nodes
         self.sides: list[Side] = []
         self.qps: list[tuple[QP, QP]] = []
 
     async def set_up(self, say: Callable[[str], None]) -> None:
+        """Make all objects, then stop the firmware: the hardware is alone from here on."""
+        await self.make(say)
+        self.system.stop_firmware()
+        self.begin()
+
+    async def make(self, say: Callable[[str], None]) -> None:
         """Make all objects; register accesses take no time meanwhile.
 
         More QPs than a card usually has are loaded in bulk.
         """
-        plan, nodes = self.plan, self.system.nodes
+        plan, nodes = self.plan, self.nodes
         for node in nodes:
             node.host.set(mmio_latency_ns=0)
         with ExitStack() as loading:
             for node in nodes if plan.qps > USUAL_QPS else ():
                 loading.enter_context(bulk(node))
             await self._objects(say)
-        self.system.stop_firmware()  # from here on the hardware is alone
+
+    def begin(self) -> None:
+        """Give the hosts and the line the times and rates of the plan."""
+        plan = self.plan
         for side in self.sides:
             side.look_at_completions()
             side.node.host.set(
@@ -67,7 +80,7 @@ class Ends:
 
     async def _objects(self, say: Callable[[str], None]) -> None:
         """CQs, regions and connected QPs."""
-        plan, nodes = self.plan, self.system.nodes
+        plan, nodes = self.plan, self.nodes
         shapes = [plan.shape(size) for size in plan.sizes]
         region = max(plan.region(size) for size in plan.sizes)
         most = plan.config.queue_size
