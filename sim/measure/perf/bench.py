@@ -1,6 +1,8 @@
 """A run of ``perf``, inside the simulation: ``sim.measure.perf.command`` starts it.
 
-Its job: ``plan``, and ``folder`` for captures; it keeps ``found``, an entry for each size.
+Its job: ``flows``, the plans; ``reverse``, for each of several flows whether it starts at the other
+card, or nothing if there is one plan and its sizes; ``folder`` for captures. It keeps ``found``, an
+entry for each flow or size.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ async def together(
     system: System, flows: list[Plan], reverse: list[bool], folder: Path, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """All flows at once, each on objects of its own; what each one found."""
-    sets = [Ends(system, one, reverse=back) for one, back in zip(flows, reverse, strict=True)]
+    sets = [
+        Ends(system, one, reverse=back, number=number)
+        for number, (one, back) in enumerate(zip(flows, reverse, strict=True))
+    ]
     for ends in sets:
         await ends.make(say)
     system.stop_firmware()
@@ -53,7 +58,7 @@ async def together(
 
 @cocotb.test()
 async def measure(dut: Any) -> None:
-    """Every size of the plan, one after the other on the same QPs."""
+    """All flows together, or every size of the one plan, one after the other on the same QPs."""
     job = Job()
     flows = [Plan.from_json(one) for one in job.spec["flows"]]
     plan = flows[0]
@@ -67,10 +72,10 @@ async def measure(dut: Any) -> None:
         options=DriverOptions(features=plan.features),
     )
     folder = Path(job.spec["folder"])
-    if len(flows) > 1:
+    if job.spec["reverse"]:
         job.keep(found=await together(system, flows, job.spec["reverse"], folder, job.say))
         return
-    ends = Ends(system, plan, reverse=job.spec["reverse"][0])
+    ends = Ends(system, plan)
     await ends.set_up(job.say)
     work = latency if plan.latency else bandwidth
     found = []

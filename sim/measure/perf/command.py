@@ -290,7 +290,7 @@ def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> lis
         with console.progress(f"Building two NICs at {plan.width} bits"):
             model = testbench.build(config=plan.config, fast=True if plan.qps > USUAL_QPS else None)
         with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
-            found = _run([plan], [False], model, Path(name), say)
+            found = _run([plan], [], model, Path(name), say)
             if pcap is not None:
                 for facts in found:
                     part = f"-{facts['size']}-{plan.qps}" if apart else ""

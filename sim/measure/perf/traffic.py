@@ -33,11 +33,12 @@ OPCODES = {
 class Ends:
     """Two nodes with their regions, CQs and ``plan.qps`` connected QPs.
 
-    ``reverse``: the second node is the one that requests.
+    ``reverse``: the second node is the one that requests. ``number``: of a flow among others, whose
+    data differ.
     """
 
-    def __init__(self, system: System, plan: Plan, *, reverse: bool = False):
-        self.system, self.plan = system, plan
+    def __init__(self, system: System, plan: Plan, *, reverse: bool = False, number: int = 0):
+        self.system, self.plan, self.number = system, plan, number
         self.nodes = system.nodes[::-1] if reverse else system.nodes
         self.sides: list[Side] = []
         self.qps: list[tuple[QP, QP]] = []
@@ -150,7 +151,8 @@ def filled(ends: Ends, size: int) -> Iterator[list[Octets]]:
     region = ends.plan.region(size)
     found = []
     for i, side in enumerate(ends.sides):
-        data = np.random.default_rng([ends.plan.seed, size, i]).integers(0, 256, region, np.uint8)
+        seeds = [ends.plan.seed, size, i, ends.number]
+        data = np.random.default_rng(seeds).integers(0, 256, region, np.uint8)
         side.source.write(data)
         found.append(data)
     for side, data in zip(ends.sides, reversed(found), strict=True):
