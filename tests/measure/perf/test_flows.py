@@ -19,7 +19,7 @@ from sim.measure.perf.plan import Plan
         (["--flow", "read_lat --width 64"], "--width is no option of a flow"),
         (["--flow", "-s 64"], "OP is missing"),
         (["--flow", "write_bw -q 100", "--flow", "send_bw -q 100"], "200 QPs need another card"),
-        (["--flow", "write_bw -s 8388608"] * 1 + ["--flow", "write_bw -s 8388608"] * 4, "MiB"),
+        (["--flow", "write_bw -s 8388608"] * 8, "256 MiB are needed, at most 224"),
         (["write_bw", "-D", "5"], "-D: a run has a number of messages"),
         (["write_bw", "-R"], "-R: there is no connection manager"),
     ],
