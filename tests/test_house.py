@@ -174,6 +174,7 @@ SIM = {
     "replay": {"tools", *RUNS},
     "measure": {"tools", "replay", *RUNS},
     "endpoint": {"tools", *RUNS},
+    "host": {"tools", "endpoint", *RUNS},
     "interop": {"tools", "endpoint", *RUNS},
     "board": {"tools", "make", "endpoint", *RUNS},
 }

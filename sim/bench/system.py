@@ -103,6 +103,11 @@ class Node:
 
     async def bring_up(self) -> None:
         """Set the port up and start the firmware."""
+        await self.prepare()
+        self.start_firmware()
+
+    async def prepare(self) -> None:
+        """Set the port up; the firmware has not begun then."""
         await self.registers.check()
         if (size := self.registers.context_bytes) and not self._rows:
             self._rows = self.host.memory.alloc(size, size)
@@ -110,7 +115,6 @@ class Node:
         await self.registers.set_port(self.mac, lossless=True, loopback=self.loopback)
         if self.timer_scale != 1:
             await self.registers.set_timer_scale(self.timer_scale)
-        self.start_firmware()
 
     async def add_address(self, index: int, address: str | bytes, vlan: int | None = None) -> None:
         """Set GID ``index`` to an IP address or 16 bytes; its packets get the tag of ``vlan``."""

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from sim.endpoint.lines import Lines
@@ -36,11 +37,19 @@ class Control:
         _, (errors, *listening), _, _ = socket.recv_fds(self._socket, 1, 2)
         listener = socket.socket(fileno=listening[0]) if listening else None
         self.lines = Lines(self._socket)
-        self.wire = Peer(self.spec["wire"], listener, _reporter(errors))
+        #: Prints a line on the command's standard error.
+        self.say = _reporter(errors)
+        self._listener = listener
+
+    @cached_property
+    def wire(self) -> Peer:
+        """The far end of the wire, if the settings name one."""
+        return Peer(self.spec["wire"], self._listener, self.say)
 
     def close(self) -> None:
         """Leave peer and client."""
-        self.wire.close()
+        if self.spec["wire"] is not None:
+            self.wire.close()
         self._socket.close()
 
 

@@ -9,7 +9,14 @@ import click
 
 from sim.endpoint.values import card_mac
 
-__all__ = ["host_addresses", "ip_option", "listen_option", "mac_option", "wire_option"]
+__all__ = [
+    "host_addresses",
+    "ip_option",
+    "listen_option",
+    "mac_option",
+    "wire_option",
+    "wire_path",
+]
 
 
 def _mac(_context: Any, _option: Any, value: str) -> str:
@@ -34,7 +41,10 @@ def host_addresses(_context: Any, _option: Any, values: tuple[str, ...]) -> list
     return found
 
 
-def _wire(_context: Any, _option: Any, value: str) -> str:
+def wire_path(_context: Any, _option: Any, value: str | None) -> str | None:
+    """A callback for ``--wire``: the path in unix:PATH, None without one."""
+    if value is None:
+        return None
     kind, _, path = value.partition(":")
     if kind != "unix" or not path:
         raise click.BadParameter(f"must be unix:PATH, not {value!r}")
@@ -45,7 +55,7 @@ wire_option = click.option(
     "--wire",
     metavar="unix:PATH",
     required=True,
-    callback=_wire,
+    callback=wire_path,
     help="Unix stream socket for the frames, as QEMU's -netdev stream has it.",
 )
 listen_option = click.option(

@@ -32,17 +32,22 @@ def listening(path: str) -> Iterator[socket.socket]:
 
 
 def serve(
-    model: Any, test_module: str, spec: dict[str, Any], listener: socket.socket | None
+    model: Any,
+    test_module: str,
+    spec: dict[str, Any],
+    listener: socket.socket | None,
+    *,
+    requests: bool = True,
 ) -> Any:
     """Run the simulation; its results. Standard input and output are the client's meanwhile.
 
     test_module: a bench that begins with ``sim.endpoint.control.Control``. spec: what it is
-    told. listener: where its wire's peers connect.
+    told. listener: where its wire's peers connect. requests: False leaves standard input alone.
     """
     from sim.rtl.build import run
 
     with tempfile.TemporaryDirectory(prefix="rocinante") as folder:
-        relay = Relay(Path(folder) / "control", listener)
+        relay = Relay(Path(folder) / "control", listener, requests=requests)
         with relay.stopped_by_signals():
             try:
                 return run(
@@ -65,7 +70,7 @@ class Relay:
     sees its socket close, and ends.
     """
 
-    def __init__(self, path: Path, listener: socket.socket | None):
+    def __init__(self, path: Path, listener: socket.socket | None, *, requests: bool = True):
         self.path = str(path)
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.bind(self.path)
@@ -73,6 +78,7 @@ class Relay:
         self._descriptors = [2] if listener is None else [2, listener.fileno()]
         self._connection: socket.socket | None = None
         self._stopping = False
+        self._takes_requests = requests
         self._replies = threading.Thread(target=self._serve, daemon=True)
         self._replies.start()
 
@@ -110,7 +116,8 @@ class Relay:
             socket.send_fds(connection, [b"+"], self._descriptors)
             if self._stopping:
                 self.stop()
-            threading.Thread(target=self._requests, args=(connection,), daemon=True).start()
+            if self._takes_requests:
+                threading.Thread(target=self._requests, args=(connection,), daemon=True).start()
             with contextlib.suppress(OSError):
                 while data := connection.recv(_CHUNK):
                     _write(1, data)

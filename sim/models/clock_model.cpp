@@ -59,6 +59,9 @@ class Column {
     bool sleeps() const { return asleep_; }
     bool timers() const { return state_.timers(); }
 
+    // Whether it sleeps until somebody else does something, or a timer runs out.
+    bool idle() const { return asleep_ && next(edge_) == kNever; }
+
     // Stops the column's clock or lets it run, while all clocks are low.
     void tell() {
         if (told_ != asleep_) put(signal_, told_ = asleep_);
@@ -164,6 +167,12 @@ class Clock {
         wake();
         return std::any_of(columns_.begin(), columns_.end(),
                            [](const Column &column) { return column.timers(); });
+    }
+
+    // Whether nothing goes on in any card, its host and its wire.
+    bool idle() const {
+        return std::all_of(columns_.begin(), columns_.end(),
+                           [](const Column &column) { return column.idle(); });
     }
 
     void stop() {
@@ -311,6 +320,7 @@ void clock_start(std::uint64_t period) { rocinante::the_clock().start(period); }
 void clock_stop() { rocinante::the_clock().stop(); }
 void clock_jump(int allowed, int rest) { rocinante::the_clock().allow(allowed, rest); }
 void clock_wake() { rocinante::wake(); }
+int clock_idle() { return rocinante::the_clock().idle(); }
 int clock_timers() { return rocinante::the_clock().timers(); }
 void *clock_stats() { return &rocinante::the_clock().stats; }
 

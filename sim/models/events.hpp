@@ -9,8 +9,8 @@ namespace rocinante {
 // Read by sim/models/platform.py through ctypes: same fields, same order.
 struct Event {
     std::uint32_t kind;
-    std::uint32_t id;     // of the access, or number of the frame
-    std::uint64_t value;  // value read, data of an interrupt, length of what failed
+    std::uint32_t id;     // of the access, or number of the frame, or of the function
+    std::uint64_t value;  // value read, data of an interrupt, length of what failed or is asked for
     std::uint64_t addr;
     std::uint64_t time;  // ps
 };
@@ -23,6 +23,8 @@ enum EventKind : std::uint32_t {
     EVENT_FRAME = 5,        // a frame has arrived at a port served by Python
     EVENT_PROTOCOL = 6,     // the card broke the rules of the port; value says which
     EVENT_WRITTEN = 7,      // a write to watched memory has become visible; id of the watch
+    EVENT_FETCH = 8,        // a read that Python answers; its serial, function << 32 | length
+    EVENT_STORE = 9,        // a write that Python does; its bytes are the next of host_store
 };
 
 class Events {

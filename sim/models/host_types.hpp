@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "events.hpp"
 
@@ -39,13 +40,16 @@ struct Stats {
 
 struct Read {
     std::uint64_t ready, addr, order;
-    std::uint32_t length, tag;
+    std::uint32_t length, tag, function;
     bool fault, begun;
+    bool ask;                // Python gets the bytes, which are ``data`` then
     std::uint32_t tlp_left;  // bytes to the end of the completion packet that has begun
+    std::vector<std::uint8_t> data;
 };
 
 struct Write {
     std::uint64_t visible, addr, strb, order;
+    std::uint32_t function;
     std::array<std::uint8_t, 64> data;
 };
 

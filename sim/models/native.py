@@ -26,6 +26,8 @@ __all__ = [
     "FRAME",
     "PROTOCOL",
     "WRITTEN",
+    "FETCH",
+    "STORE",
     "clear",
     "events",
     "library",
@@ -33,7 +35,7 @@ __all__ = [
     "structure",
 ]
 
-MMIO, INTERRUPT, READ_FAULT, WRITE_FAULT, FRAME, PROTOCOL, WRITTEN = range(1, 8)
+MMIO, INTERRUPT, READ_FAULT, WRITE_FAULT, FRAME, PROTOCOL, WRITTEN, FETCH, STORE = range(1, 10)
 
 
 class Event(ctypes.Structure):
@@ -198,11 +200,18 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "host_mmio": (None, [c_int, *[c_uint32] * 6, c_uint64]),
     "host_watch": (None, [c_int, c_uint32, c_uint64, c_uint64]),
     "host_unwatch": (None, [c_int]),
+    "host_answer": (None, [c_int, c_uint32, c_char_p]),
+    "host_store": (c_int, [c_int, c_void_p]),
+    "space_own": (None, [c_int, c_uint32]),
+    "space_map": (c_int, [c_int, c_uint32, c_uint64, c_uint64, c_int, c_uint64, c_int]),
+    "space_unmap": (c_int, [c_int, c_uint32, c_uint64, c_uint64]),
+    "space_faults": (c_uint64, [c_int, c_uint32, c_int]),
     "host_event": (c_int, [c_int, POINTER(Event)]),
     "clock_start": (None, [c_uint64]),
     "clock_stop": (None, []),
     "clock_jump": (None, [c_int, c_int]),
     "clock_wake": (None, []),
+    "clock_idle": (c_int, []),
     "clock_timers": (c_int, []),
     "clock_stats": (c_void_p, []),
     "link_settings": (c_void_p, [c_int]),

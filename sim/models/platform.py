@@ -24,6 +24,7 @@ from sim.guest.driver.platform import Message
 from sim.models import native
 from sim.models.behaviour import HostBehaviour
 from sim.models.impairments import Impairments
+from sim.models.spaces import Guest, Space
 
 __all__ = ["Deadline", "Fault", "Host", "Interrupts", "Mmio", "Wire"]
 
@@ -163,6 +164,8 @@ class Host:
         self.interrupts = Interrupts()
         self.faults: list[Fault] = []
         self._watches: list[Callable[[int], None]] = []
+        #: Functions whose guests are other programs.
+        self._spaces: dict[int, Space] = {}
         self.settings: Any = native.structure(native.HostSettings, "host_settings", index)
         self._stats = native.structure(native.HostStats, "host_stats", index)
         self._signal = signal
@@ -198,6 +201,11 @@ class Host:
         native.library().host_watch(self.index, len(self._watches), addr, size)
         self._watches.append(handler)
 
+    def lend(self, function: int, guest: Guest) -> Space:
+        """Let a function reach the memory of ``guest`` alone, which hears its interrupts too."""
+        self._spaces[function] = Space(self.index, function, guest)
+        return self._spaces[function]
+
     def now(self) -> int:
         """Time in ns."""
         return now_ns()
@@ -229,8 +237,17 @@ class Host:
             for event in native.events("host_event", self.index):
                 self._handle(event)
 
+    def _space(self, event: native.Event) -> Space | None:
+        """The space that an event belongs to."""
+        if event.kind == native.FETCH:
+            return self._spaces[event.value >> 32]
+        named = event.kind in (native.INTERRUPT, native.STORE)
+        return self._spaces.get(event.id) if named else None
+
     def _handle(self, event: native.Event) -> None:
-        if event.kind == native.MMIO:
+        if (space := self._space(event)) is not None:
+            space.happened(event)
+        elif event.kind == native.MMIO:
             self._registers.answered(event.id, event.value)
         elif event.kind == native.WRITTEN:
             self._watches[event.id](event.time)

@@ -29,6 +29,7 @@ FOLDERS = (
     "sim.campaign",
     "sim.replay",
     "sim.endpoint",
+    "sim.host",
     "sim.interop",
     "sim.board",
     "tests",

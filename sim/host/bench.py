@@ -1,0 +1,238 @@
+"""The card inside the simulation: ``sim.host.command`` starts it.
+
+Its settings (``sim.endpoint.control``) are ``width``, ``functions``, ``cards``, ``mac`` (of the
+first card; the second has the next one), ``folder`` (of the sockets), ``wire`` (path or null),
+``pcap`` (path or null), ``impair``, ``timer_scale``, ``bound_us``.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from pathlib import Path
+from typing import Any
+
+import cocotb
+from cocotb.triggers import Event, First, NullTrigger, Timer, ValueChange
+
+from hdl.config import FUNCTION_RDMA, NicConfig
+from sim.bench.system import FIRMWARE_POLL_NS, Node
+from sim.bench.testbench import Testbench
+from sim.endpoint.control import Control
+from sim.endpoint.values import mac_bytes
+from sim.host.door import Door
+from sim.host.function import CardPins, Function
+from sim.host.network import Network
+from sim.host.pace import Pace
+from sim.models import native
+from sim.models.impairments import Impairments
+from sim.models.platform import Wire
+
+#: How far the simulation goes between two looks at the sockets, ns.
+SLICE_NS = 250
+#: While only timers run: how long to sleep before simulated time follows the wall clock, s, and how
+#: far it goes between two looks at the sockets, ns.
+NAP_S, STRIDE_NS = 0.002, 5_000_000
+#: A host's own memory, bytes: its guests' is theirs.
+MEMORY = 1 << 20
+
+
+class ServedCard:
+    """One card with its firmware, which looks for work when it is told to."""
+
+    def __init__(self, testbench: Testbench, index: int, mac: bytes, timer_scale: float):
+        self.node = Node(testbench, index, mac=mac)
+        self.node.timer_scale = timer_scale
+        self.pins = CardPins(testbench.dut, index)
+        self._host = native.structure(native.HostStats, "host_stats", index)
+        self._wire = native.structure(native.LinkStats, "link_stats", index)
+        self._asked = Event()
+        self.looks = False
+
+    async def start(self) -> None:
+        """Set the card up."""
+        host = self.node.host
+        host.set(mmio_latency_ns=0)
+        await self.node.prepare()
+        host.set()
+        cocotb.start_soon(self._firmware())
+
+    def look(self) -> None:
+        """Have the firmware look for work."""
+        self.looks = True
+        self._asked.set()
+
+    async def _firmware(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            while await self.node.firmware.step():
+                pass
+            self.looks = self._asked.is_set()
+
+    @property
+    def activity(self) -> tuple[int, ...]:
+        """What grows whenever the card does something."""
+        host, wire = self._host, self._wire
+        return host.reads, host.writes, wire.tx_frames, wire.rx_frames
+
+
+class Serving:
+    """Cards, their functions' sockets, and when simulated time goes on.
+
+    It goes on while a card, its host or the wire has something to do, or a client's access is under
+    way. When only a timer of a card runs, it goes on with the wall clock. Otherwise it stands still
+    until a socket has something.
+    """
+
+    def __init__(self, control: Control):
+        self._control, self._spec = control, control.spec
+        self._doors: list[Door] = []
+        self._stirred = 0
+        self._seen: tuple[Any, ...] = ()
+        self._looked_ns = 0
+        self._since: tuple[float, int] | None = None
+
+    async def start(self, dut: Any) -> None:
+        """Bring the cards up and open the sockets."""
+        spec = self._spec
+        config = NicConfig(width=spec["width"], functions=spec["functions"])
+        count = spec["cards"]
+        self._testbench = testbench = Testbench(
+            dut, config=config, memory=MEMORY, jump="rest", cards=count, connect=count > 1
+        )
+        await testbench.start()
+        self._now = testbench.hosts[0].now
+        self._pace = Pace(self._now, round(1000 * spec["bound_us"]))
+        first = int.from_bytes(mac_bytes(spec["mac"]), "big")
+        self._cards = [
+            ServedCard(testbench, i, (first + i).to_bytes(6, "big"), spec["timer_scale"])
+            for i in range(count)
+        ]
+        for card, wire in zip(self._cards, testbench.wires, strict=True):
+            await card.start()
+            wire.impair(*[Impairments.parse(spec["impair"])] * 2)
+        self._network: Network | None = None
+        if count == 1:
+            peer = None if spec["wire"] is None else self._control.wire
+            self._network = Network(testbench.wires[0], peer, self._cards[0].node)
+        for index, card in enumerate(self._cards):
+            for ordinal in range(config.functions):
+                number = FUNCTION_RDMA + ordinal
+                function = Function(card.node.host, card.pins, number, ordinal, self.stir)
+                await function.discover()
+                path = Path(spec["folder"], f"card{index}-function{number}")
+                door = Door(str(path), function, self._pace, self._control.say)
+                self._doors.append(door)
+                self._control.say(f"{path}: {function.identity}")
+            cocotb.start_soon(self._watch_intx(index))
+        self._control.say("the card is served")
+
+    def stir(self) -> None:
+        """Somebody has done what the firmware may have to see to."""
+        self._stirred += 1
+
+    async def _watch_intx(self, index: int) -> None:
+        host = self._cards[index].node.host
+        while True:
+            await ValueChange(self._cards[index].pins.intx)
+            for door in self._doors:
+                if door.function.host is host:
+                    door.intx_changed()
+
+    # The loop -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until the command has gone."""
+        while not self._control.lines.gone:
+            quiet = self._quiet()
+            if self._pace.look(quiet):
+                await NullTrigger()
+                self._exchange(0)
+            elif not quiet or any(door.busy for door in self._doors):
+                self._since = None
+                await Timer(SLICE_NS, "ns")
+                self._exchange(0)
+            elif self._testbench.timers_run:
+                await self._follow_wall_clock()
+            else:
+                self._since = None
+                self._exchange(None)
+            await NullTrigger()  # who got a message takes it up
+
+    def _quiet(self) -> bool:
+        """Whether no card has anything to do, and its firmware has found nothing either."""
+        now = self._now()
+        idle = bool(native.library().clock_idle())
+        seen = (
+            self._stirred,
+            *(card.activity for card in self._cards),
+        )
+        if any(card.looks for card in self._cards):
+            return False
+        if not idle:
+            if seen != self._seen and now - self._looked_ns >= FIRMWARE_POLL_NS:
+                self._look(now)
+            return False
+        if seen != self._seen:
+            self._seen = seen
+            self._look(now)
+            return False
+        return True
+
+    def _look(self, now: int) -> None:
+        self._looked_ns = now
+        for card in self._cards:
+            card.look()
+
+    async def _follow_wall_clock(self) -> None:
+        """Simulate what has passed of the wall clock since nothing else was to do, never more."""
+        now = self._now()
+        if self._since is None:
+            self._since = time.monotonic(), now
+        wall, simulated = self._since
+        behind = int(1e9 * (time.monotonic() - wall)) - (now - simulated)
+        if behind < 1e9 * NAP_S:
+            self._exchange(NAP_S)
+        else:
+            wires = (wire.arrival() for wire in self._testbench.wires)
+            await First(Timer(min(behind, STRIDE_NS), "ns"), *wires)
+            self._exchange(0)
+
+    def _exchange(self, patience: float | None) -> None:
+        """Pass on what there is in every direction; waits for something, ``patience`` s at most."""
+        poll = select.poll()
+        self._control.lines.register(poll, reading=False)
+        due = patience
+        for door in self._doors:
+            door.register(poll)
+        if self._network is not None:
+            soon = self._network.register(poll)
+            if soon is not None:
+                due = soon if due is None else min(due, soon)
+        found = dict(poll.poll(None if due is None else max(0, 1000 * due)))
+        self._control.lines.service(found.get(self._control.lines.fileno(), 0))
+        for door in self._doors:
+            door.service(found)
+        if self._network is not None:
+            self._network.service()
+
+    def close(self) -> None:
+        """Serve nobody any more."""
+        for door in self._doors:
+            door.close()
+        self._control.say(f"{self._now()} ns of simulated time")
+
+
+@cocotb.test()
+async def card(dut: Any) -> None:
+    """Serve clients until the command ends."""
+    control = Control()
+    serving = Serving(control)
+    if pcap := control.spec["pcap"]:
+        Wire.capture(pcap)
+    await serving.start(dut)
+    await serving.run()
+    serving.close()
+    Wire.end_capture()
+    control.close()
