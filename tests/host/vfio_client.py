@@ -44,7 +44,8 @@ class VfioGone(Exception):
 
 class VfioClient:
     """One connection. ``memory``: a function that finds the bytes at a bus address, for a server
-    that has to ask for them; ``asked`` counts by command what it has asked."""
+    that has to ask for them; ``asked`` counts by command what it has asked. ``friends`` are other
+    clients of the same thread, whose servers must not wait for it either."""
 
     def __init__(self, path, capabilities=None, *, greet=True):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -53,6 +54,7 @@ class VfioClient:
         self.asking = None
         self.memory = None
         self.asked = {}
+        self.friends = []
         self._number = 100
         if greet:
             if capabilities is None:
@@ -109,23 +111,35 @@ class VfioClient:
         return found if files_back else found[0]
 
     def answer(self, number, command):
-        """The answer to a command that was sent."""
-        while True:
-            lines = [self.socket] if self.asking is None else [self.asking, self.socket]
-            ready = select.select(lines, [], [], PATIENCE_S)[0]
-            assert ready, f"no answer to command {command}"
-            line = ready[0]
-            their, what, flags, error, body, came = self.receive(line)
-            if not flags & REPLY:
-                self._serve(line, their, what, body)
-                continue
-            assert (their, what) == (number, command)
-            if flags & ERROR:
-                assert not body
-                raise VfioError(command, error)
-            return body, came
+        """The answer to a command that was sent; what servers ask meanwhile is answered."""
+        while (found := self.serve(PATIENCE_S)) is None:
+            pass
+        their, what, flags, error, body, came = found
+        assert (their, what) == (number, command)
+        if flags & ERROR:
+            assert not body
+            raise VfioError(command, error)
+        return body, came
 
-    def _serve(self, line, number, command, body):
+    def serve(self, seconds):
+        """Answer one message of a server, this one's or a friend's; or return this one's answer."""
+        lines = {
+            line: client
+            for client in (self, *self.friends)
+            for line in (client.asking, client.socket)
+            if line is not None
+        }
+        ready = select.select(lines, [], [], seconds)[0]
+        assert ready or seconds < PATIENCE_S, "no answer"
+        for line in ready[:1]:
+            message = self.receive(line)
+            if message[2] & REPLY:
+                assert lines[line] is self
+                return message
+            lines[line]._answer(line, message[0], message[1], message[4])
+        return None
+
+    def _answer(self, line, number, command, body):
         """Answer the server's DMA_READ or DMA_WRITE."""
         self.asked[command] = self.asked.get(command, 0) + 1
         addr, count = struct.unpack_from("=QQ", body)
@@ -254,7 +268,8 @@ class VfioPlatform:
         return int(1e9 * (time.monotonic() - self._start))
 
     async def wait_event(self, timeout_ns):
-        self.deliver(0.001)
+        self.client.serve(0.001)
+        self.deliver()
 
     def deliver(self, seconds=0.0):
         """Call the handlers of what has come; how many."""
