@@ -2,11 +2,8 @@
 
 import errno
 import os
-import socket
 import struct
-import time
 
-import numpy as np
 import pytest
 
 from hdl.abi import virtio_pci as abi
@@ -16,8 +13,8 @@ from hdl.config import NicConfig
 from hdl.host.config_space import rdma_image
 from sim.guest.driver.pci import PciFunction, find_windows
 from tests.host import vfio_client as vfio
-from tests.host.vfio_client import VfioClient, VfioError, VfioGone, VfioPlatform, run
-from tests.host.vfio_guest import Guest, Served, exchange, pair
+from tests.host.vfio_client import VfioClient, VfioError, VfioPlatform, run
+from tests.host.vfio_guest import Served, exchange, pair
 
 PAGE = 4096
 

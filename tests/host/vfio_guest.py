@@ -14,8 +14,19 @@ from hdl.abi.enums import Access, SendFlags, WcStatus, WrOpcode
 from hdl.config import NicConfig
 from sim.bench import testbench
 from sim.guest.driver.device import DriverOptions
-from sim.guest.verbs import CQ, MR, QP, AHAttr, Context, GlobalRoute, QPAttr, QPCap, QPInitAttr
-from sim.guest.verbs import RecvWR, SendWR
+from sim.guest.verbs import (
+    CQ,
+    MR,
+    QP,
+    AHAttr,
+    Context,
+    GlobalRoute,
+    QPAttr,
+    QPCap,
+    QPInitAttr,
+    RecvWR,
+    SendWR,
+)
 from tests.host.vfio_client import PATIENCE_S, VfioPlatform, run
 
 COMMAND = (sys.executable, "-P", "-m", "sim.tools.cli", "card")
