@@ -74,7 +74,7 @@ class ServedCard:
     def activity(self) -> tuple[int, ...]:
         """What grows whenever the card does something."""
         host, wire = self._host, self._wire
-        return host.reads, host.writes, wire.tx_frames, wire.rx_frames
+        return host.read_beats, host.writes, wire.tx_frames, wire.rx_frames
 
 
 class Serving:

@@ -19,8 +19,9 @@ __all__ = ["Channel", "Message"]
 LONGEST = MOST_DATA + 256
 #: Messages that wait for their turn, from which on no more are read; and never more than that.
 MANY, MOST = 64, 4096
-#: Bytes that the other end may leave unread.
-UNREAD = 64 << 20
+#: Bytes that the other end has not read, from which on no more of its commands are taken; and never
+#: more than that.
+HIGH, UNREAD = 1 << 18, 64 << 20
 _ENDED = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
@@ -69,11 +70,16 @@ class Channel:
         self._unread = 0
         self._most = MANY
 
+    @property
+    def blocked(self) -> bool:
+        """Whether the other end should read before it asks for more."""
+        return self._unread > HIGH
+
     def register(self, poll: select.poll, *, eager: bool) -> None:
         """Add what is waited for to ``poll``. eager: read on, however many messages wait."""
         if self.trouble:
             return
-        self._most = MOST if eager else MANY
+        self._most = MOST if eager else 0 if self.blocked else MANY
         events = select.POLLIN if len(self.inbox) < self._most else 0
         poll.register(self._socket, events | (select.POLLOUT if self._out else 0))
 

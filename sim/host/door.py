@@ -73,7 +73,8 @@ class Door:
             return False
         if self._leaving or session.channel.trouble:
             return True
-        return not self._pace.holds(session) and (self._working or bool(session.channel.inbox))
+        waits = bool(session.channel.inbox) and not session.channel.blocked
+        return not self._pace.holds(session) and (self._working or waits)
 
     def register(self, poll: select.poll) -> None:
         """Add what is waited for to ``poll``. Who comes while the last one's is cleared waits."""
@@ -130,7 +131,7 @@ class Door:
         """Do what a client asks for, one after the other, until it goes."""
         channel = session.channel
         while not channel.trouble:
-            if channel.inbox:
+            if channel.inbox and not channel.blocked:
                 self._working = True
                 await session.handle(channel.inbox.popleft())
                 self._working = False
