@@ -3,20 +3,23 @@
 import errno
 import os
 import struct
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.enums import WrOpcode
-from hdl.abi.virtio_pci import CapId, CfgType
+from hdl.abi.virtio_pci import CapId, CfgType, Isr
 from hdl.config import NicConfig
 from hdl.host.config_space import rdma_image
 from sim.guest.driver.pci import PciFunction, find_windows
 from tests.host import vfio_client as vfio
 from tests.host.vfio_client import VfioClient, VfioError, VfioPlatform, run
-from tests.host.vfio_guest import Served, exchange, pair
+from tests.host.vfio_guest import LENGTH, OPTIONS, Served, exchange, pair
 
 PAGE = 4096
+WITHOUT_VECTORS = replace(OPTIONS, vectors=0)
 
 
 @pytest.fixture(scope="module")
@@ -241,3 +244,67 @@ def test_memory_without_descriptors_is_asked_for(two, twin):
     a, b = two(messages=True, twin=twin)
     exchange(a, b, length=2000)
     assert {*a.platform.client.asked} == {*b.platform.client.asked} == {11, 12}
+
+
+def test_a_reset_in_traffic(card, two):
+    """A function is reset with a WRITE of its own on its way; its guest begins anew."""
+    a, b = two()
+    exchange(a, b)
+    head = struct.pack("=QII", 4 * a.qp.qp_num, 2, 2) + bytes(2)
+    a.platform.client.friends = []
+    for _ in range(3):
+        a.platform.client.request(vfio.REGION_WRITE, head)
+        a.platform.client.reset()
+    place = abi.COMMON_CFG.place("device_status").offset
+    assert a.platform.client.read(0, place, 1) == bytes(1)
+    assert b.platform.client.read(0, place, 1) != bytes(1)
+
+
+def test_vectors_outlive_a_reset(two):
+    """A guest whose function is reset need not give its event descriptors again."""
+    a, _ = two()
+    client, event = a.platform.client, os.eventfd(0, os.EFD_NONBLOCK)
+    client.set_irqs(vfio.MSIX, 9, 1, vfio.EVENTFD | vfio.TRIGGER, [event])
+    client.reset()
+    entry = client.read(0, 0x8000 + 9 * 16, 16)
+    assert struct.unpack("<QII", entry) == (0xFEE00000 + 4 * 9, 9, 0)
+    client.set_irqs(vfio.MSIX, 9, 1, vfio.NONE | vfio.MASK)
+    assert client.read(0, 0x8000 + 9 * 16 + 12, 4) == struct.pack("<I", 1)
+    client.set_irqs(vfio.MSIX, 9, 1, vfio.BOOL | vfio.UNMASK, chosen=b"\1")
+    assert client.read(0, 0x8000 + 9 * 16 + 12, 4) == bytes(4)
+    client.write(0, 0x8000 + 9 * 16, bytes(16))  # the table is the server's
+    assert client.read(0, 0x8000 + 9 * 16, 16) == entry
+    client.set_irqs(vfio.MSIX, 9, 1, vfio.EVENTFD | vfio.TRIGGER)
+    assert client.read(0, 0x8000 + 9 * 16 + 12, 4) == struct.pack("<I", 1)
+    os.close(event)
+
+
+def test_a_driver_without_vectors_has_intx(two):
+    """Its level is told once, and again when it is unmasked and has not been seen to."""
+    a, b = two(options=WITHOUT_VECTORS)
+    client, event = a.platform.client, os.eventfd(0, os.EFD_NONBLOCK)
+    # The card tells of no queue without a vector, whether or not MSI-X is on.
+    run(a.context.device.common_write("queue_select", a.cq.queue.index))
+    run(a.context.device.common_write("queue_msix_vector", 3))
+    client.set_irqs(vfio.INTX, 0, 1, vfio.EVENTFD | vfio.TRIGGER, [event])
+    for _ in range(2):
+        run(a.cq.req_notify())
+        a.post(WrOpcode.RDMA_WRITE, b, 64)
+        a.good()
+    assert os.eventfd_read(event) == 1
+    client.set_irqs(vfio.INTX, 0, 1, vfio.NONE | vfio.UNMASK)
+    assert os.eventfd_read(event) == 1
+    assert run(a.context.device.read_isr()) == Isr.QUEUE
+    client.set_irqs(vfio.INTX, 0, 1, vfio.NONE | vfio.UNMASK)
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(event)
+    os.close(event)
+
+
+def test_a_doorbell_is_answered_when_its_work_is_done(two):
+    """Without waiting for anything the guest finds its completion, and the peer its data."""
+    a, b = two()
+    a.mr.write(np.full(LENGTH, 7, np.uint8))
+    a.post(WrOpcode.RDMA_WRITE, b, LENGTH - 4096)
+    assert run(a.cq.poll(1))
+    assert np.all(b.mr.read(LENGTH - 4096) == 7)

@@ -1,10 +1,12 @@
 """Clients of ``rocinante card`` that are broken, slow, or die: nobody else notices."""
 
 import errno
+import itertools
 import os
 import random
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
@@ -87,7 +89,7 @@ def test_garbage_ends_the_connection(card, octets, why):
 
 
 def test_random_octets(card):
-    """Of any length, before and after a good VERSION; nothing hangs, and the next client is good."""
+    """Of any length, before and after a good VERSION; the next client is good."""
     rng = random.Random(5)
     for n in range(24):
         before = endings(card)
@@ -150,7 +152,7 @@ def test_nothing_is_left_of_a_client(card):
 
     def held():
         folder = f"/proc/{simulation(card)}"
-        maps = open(f"{folder}/maps").read()
+        maps = Path(folder, "maps").read_text()
         return len(os.listdir(f"{folder}/fd")), maps.count("memfd")
 
     works(card)
@@ -179,10 +181,10 @@ def simulation(card):
     found = [card.process.pid]
     while found:
         pid = found.pop()
-        if b"testbench" in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")[0]:
+        if b"testbench" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
             return pid
         for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, open(f"/proc/{pid}/task/{task}/children").read().split())
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     raise AssertionError("No simulation")
 
 
@@ -260,7 +262,7 @@ def test_memory_goes_away_under_the_card(card, paths):
 
 def test_a_client_that_answers_nothing_holds_nobody(card, paths):
     """The card asks it for its memory, and it does not answer: the other card's client goes on."""
-    a, b = guests = pair(paths, messages=True)
+    a, b = pair(paths, messages=True)
     exchange(a, b)
     a.platform.client.friends = b.platform.client.friends = []
     number = a.platform.client.send(
@@ -285,18 +287,22 @@ def test_a_client_that_answers_nothing_holds_nobody(card, paths):
     works(card)
 
 
+def asked_for_ever(client):
+    """Send commands until no more are taken; how many."""
+    for sent in itertools.count():
+        try:
+            client.send(vfio.GET_INFO, struct.pack("=IIII", 16, 0, 0, 0))
+        except TimeoutError:
+            return sent
+
+
 def test_a_client_that_reads_nothing(card):
     """Its answers wait for it; more of its commands are not read meanwhile."""
     before = endings(card)
     client = VfioClient(card.path())
     client.socket.settimeout(0.3)
-    head = struct.pack("=QII", 0, vfio.CONFIG, 256)
-    sent = 0
-    with pytest.raises(TimeoutError):
-        while True:
-            client.send(vfio.REGION_READ, head)
-            sent += 1
-    assert sent > 64
+    sent = asked_for_ever(client)
+    assert 1000 < sent < 1_000_000
     other = VfioClient(card.path(1))
     assert other.info() == (3, 9, 5)
     other.close()

@@ -77,10 +77,10 @@ class Guest:
     ``more`` goes to ``VfioPlatform``.
     """
 
-    def __init__(self, path, address, mac, function=1, **more):
+    def __init__(self, path, address, mac, function=1, options=OPTIONS, **more):
         self.platform = VfioPlatform(path, **more)
         self.mac = mac
-        self.context = run(Context.open(self.platform, function, options=OPTIONS))
+        self.context = run(Context.open(self.platform, function, options=options))
         run(self.context.add_gid(0, address))
         self.pd = run(self.context.alloc_pd())
         self.cq = run(CQ.create(self.context, 64))

@@ -71,7 +71,7 @@ def test_info_shows_the_cards_with_a_name(tmp_path: Path) -> None:
             assert json.loads(Path(target).read_text())["configuration"] == asdict(shown)
 
 
-def test_bad_values_are_one_line_and_status_2() -> None:
+def test_bad_values_are_one_line_and_status_2(tmp_path: Path) -> None:
     for command in ("info", "demo"):
         status, text = call(command, "--profile", "smalest")
         assert status == 2 and text.count("\n") == 1 and "'smallest', 'board', 'everyth" in text
@@ -86,6 +86,7 @@ def test_bad_values_are_one_line_and_status_2() -> None:
         ("demo",),
         ("perf", "write_bw"),
         ("endpoint", "--wire", "unix:w"),
+        ("card", "--socket", str(tmp_path)),
         ("interop",),
     ):
         status, text = call(*command, "--impair", "luck=1%")

@@ -87,6 +87,7 @@ def test_folders(command: str, folders: list[Path], config: Path) -> None:
         ("faults", "--record"),
         ("endpoint", "--wire", "unix:w", "--pcap"),
         ("board", "--wire", "unix:w", "--pcap"),
+        ("card", "--socket", "/tmp", "--pcap"),
         ("replay", str(env.REPO / "tests/data/golden/rping.pcap"), "--json"),
         ("synth", "--json"),
         ("simspeed", "--json"),
