@@ -1,6 +1,6 @@
 """The card inside the simulation: ``sim.host.command`` starts it.
 
-Its settings (``sim.endpoint.control``) are ``width``, ``functions``, ``cards``, ``mac`` (of the
+Its settings (``sim.endpoint.control``) are ``config`` (of each card), ``cards``, ``mac`` (of the
 first card; the second has the next one), ``folder`` (of the sockets), ``wire`` (path or null),
 ``pcap`` (path or null), ``impair``, ``timer_scale``, ``bound_us``.
 """
@@ -30,11 +30,13 @@ from sim.models.platform import Wire
 
 #: How far the simulation goes between two looks at the sockets, ns.
 SLICE_NS = 250
+#: Without activity of host and wire for this long, ns, a card that never sleeps is idle.
+QUIET_NS = 4_000
 #: While only timers run: how long to sleep before simulated time follows the wall clock, s, and how
 #: far it goes between two looks at the sockets, ns.
 NAP_S, STRIDE_NS = 0.002, 5_000_000
 #: A host's own memory, bytes: its guests' is theirs.
-MEMORY = 1 << 20
+MEMORY = 64 << 20
 
 
 class ServedCard:
@@ -76,6 +78,14 @@ class ServedCard:
         host, wire = self._host, self._wire
         return host.read_beats, host.writes, wire.tx_frames, wire.rx_frames
 
+    @property
+    def under_way(self) -> int:
+        """Reads, writes and bytes of frames that are on their way."""
+        frames = native.library().link_under_way
+        index = self.node.index
+        wire = int(frames(index, False) + frames(index, True))
+        return int(self._host.reads_outstanding + self._host.writes_pending) + wire
+
 
 class Serving:
     """Cards, their functions' sockets, and when simulated time goes on.
@@ -92,11 +102,13 @@ class Serving:
         self._seen: tuple[Any, ...] = ()
         self._looked_ns = 0
         self._since: tuple[float, int] | None = None
+        self._activity: tuple[Any, ...] = ()
+        self._active_ns = 0
 
     async def start(self, dut: Any) -> None:
         """Bring the cards up and open the sockets."""
         spec = self._spec
-        config = NicConfig(width=spec["width"], functions=spec["functions"])
+        config = NicConfig(**spec["config"])
         count = spec["cards"]
         self._testbench = testbench = Testbench(
             dut, config=config, memory=MEMORY, jump="rest", cards=count, connect=count > 1
@@ -163,7 +175,7 @@ class Serving:
     def _quiet(self) -> bool:
         """Whether no card has anything to do, and its firmware has found nothing either."""
         now = self._now()
-        idle = bool(native.library().clock_idle())
+        idle = self._idle(now)
         seen = (
             self._stirred,
             *(card.activity for card in self._cards),
@@ -179,6 +191,20 @@ class Serving:
             self._look(now)
             return False
         return True
+
+    def _idle(self, now: int) -> bool:
+        """Whether no card has anything to do.
+
+        The clock knows it, but not of cards in which something changes all the time, as with
+        ``trace_frames``. These are idle when nothing has crossed host and wire for a while.
+        """
+        if native.library().clock_idle():
+            return True
+        activity = (self._stirred, *(card.activity for card in self._cards))
+        asked = sum(door.asked for door in self._doors)
+        if activity != self._activity or sum(card.under_way for card in self._cards) > asked:
+            self._activity, self._active_ns = activity, now
+        return now - self._active_ns >= QUIET_NS
 
     def _look(self, now: int) -> None:
         self._looked_ns = now

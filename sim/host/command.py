@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from hdl.config import NicConfig
 from sim.endpoint import options, relay
 from sim.rtl import env
+from sim.rtl.build import BuiltModel
 from sim.tools import console
 
-__all__ = ["card"]
+__all__ = ["card", "serve"]
 
 #: Bytes of a unix socket's path, and those of the longest name of a function's socket.
 _LONGEST = 107
@@ -31,6 +35,35 @@ def _folder(_context: Any, _option: Any, value: Path) -> Path:
     return value
 
 
+def serve(
+    model: BuiltModel,
+    config: NicConfig,
+    folder: Path,
+    listener: socket.socket | None = None,
+    **chosen: Any,
+) -> None:
+    """Serve the functions of the cards of a model, until a signal ends that.
+
+    folder: of the sockets. listener: where the wire's peers connect. chosen: what else is not as
+    the command has it by default, by the names of its options' parameters.
+    """
+    spec: dict[str, Any] = {
+        "cards": 1,
+        "wire": None,
+        "mac": "02:00:00:00:00:01",
+        "bound_us": 1000.0,
+        "impair": "",
+        "timer_scale": 1.0,
+        "pcap": None,
+        **chosen,
+        "config": asdict(config),
+        "folder": str(folder),
+    }
+    if spec["pcap"] is not None:
+        spec["pcap"] = str(spec["pcap"].resolve())
+    relay.serve(model, "sim.host.bench", spec, listener, requests=False)
+
+
 @click.command()
 @click.option(
     "--socket",
@@ -41,8 +74,9 @@ def _folder(_context: Any, _option: Any, value: Path) -> Path:
     callback=_folder,
     help="Folder of the sockets, card0-function1 and so on.",
 )
+@console.card_options
 @click.option(
-    "--functions", type=click.IntRange(1, 4), default=1, show_default=True, help="Of each card."
+    "--functions", type=click.IntRange(1, 4), help="Of each card; default the profile's, or 1."
 )
 @click.option(
     "--cards",
@@ -68,7 +102,6 @@ def _folder(_context: Any, _option: Any, value: Path) -> Path:
 )
 @options.listen_option
 @options.mac_option
-@console.width_option
 @click.option(
     "--pcap",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -79,46 +112,36 @@ def _folder(_context: Any, _option: Any, value: Path) -> Path:
 @console.impair_option
 @console.timer_scale_option
 def card(
+    profile: str | None,
+    config: NicConfig,
     folder: Path,
-    cards: int,
-    functions: int,
+    functions: int | None,
     wire: str | None,
     listen: bool,
-    width: int,
-    pcap: Path | None,
     **chosen: Any,
 ) -> None:
     """Serve the functions of simulated cards to guests, by vfio-user.
 
     docs/card.md says how QEMU and other clients use it. Ends with SIGINT or SIGTERM.
     """
-    from hdl.config import NicConfig
     from sim.bench import testbench
 
-    if wire is not None and cards > 1:
+    if wire is not None and chosen["cards"] > 1:
         raise console.UsageStop("--wire: two cards are joined by a wire of their own")
     if listen and wire is None:
         raise console.UsageStop("--listen: there is no --wire")
     with console.stops():
         env.require_compiler()
-        config = NicConfig(width=width, functions=functions)
+        if functions is not None:
+            config = replace(config, functions=functions)
     with contextlib.ExitStack() as stack:
         try:
             listener = stack.enter_context(relay.listening(wire)) if wire and listen else None
         except OSError as error:
             raise console.UsageStop(f"{wire}: {error.strerror or error}") from None
         try:
-            with console.progress(f"Building the cards at {width} bits"):
+            with console.progress(f"Building the cards at {config.width} bits"):
                 model = testbench.build(config=config)  # of two cards: others use it too
-            spec = {
-                "width": width,
-                "functions": functions,
-                "cards": cards,
-                "folder": str(folder),
-                "wire": wire,
-                "pcap": None if pcap is None else str(pcap.resolve()),
-                **chosen,  # mac, bound_us, impair, timer_scale
-            }
-            relay.serve(model, "sim.host.bench", spec, listener, requests=False)
+            serve(model, config, folder, listener, wire=wire, **chosen)
         except (env.BuildError, AssertionError) as error:
             raise click.ClickException(str(error)) from None

@@ -76,6 +76,11 @@ class Door:
         waits = bool(session.channel.inbox) and not session.channel.blocked
         return not self._pace.holds(session) and (self._working or waits)
 
+    @property
+    def asked(self) -> int:
+        """Reads and writes that the client has not answered."""
+        return 0 if self._session is None else self._session.asked
+
     def register(self, poll: select.poll) -> None:
         """Add what is waited for to ``poll``. Who comes while the last one's is cleared waits."""
         session = self._session

@@ -37,14 +37,17 @@ LENGTH = 1 << 16
 
 
 class Served:
-    """``rocinante card`` in a process of its own. ``folder``: of the sockets and of its output."""
+    """``rocinante card`` in a process of its own. ``folder``: of the sockets and of its output.
 
-    def __init__(self, folder, *arguments, functions=1):
-        # So that no time limit includes it.
-        testbench.build(config=NicConfig(width=64, functions=functions))
+    command: another one, which serves cards in the folder that it is given.
+    """
+
+    def __init__(self, folder, *arguments, command=None):
         self.folder, self._out = folder, folder / "stderr"
-        command = [*COMMAND, "--socket", str(folder), "--width", "64"]
-        command += ["--functions", str(functions), *arguments]
+        if command is None:
+            testbench.build(config=NicConfig(width=64))  # so that no time limit includes it
+            command = [*COMMAND, *arguments, "--width", "64", "--socket"]
+        command = [*command, str(folder)]
         with self._out.open("wb") as out:
             self.process = subprocess.Popen(command, stderr=out, stdin=subprocess.DEVNULL)
         self.says("the card is served")
@@ -116,7 +119,8 @@ def pair(paths, functions=(1, 1), **more):
         for i, (path, function) in enumerate(zip(paths, functions, strict=True))
     ]
     for i in (0, 1):
-        guests[i].platform.client.friends = [guests[1 - i].platform.client]
+        if more.get("messages"):
+            guests[i].platform.client.friends = [guests[1 - i].platform.client]
         guests[i].connect(guests[1 - i])
     return guests
 
