@@ -78,11 +78,14 @@ def test_text_that_is_not_there_is_named() -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_each_fault_stands_in_the_table_of_its_room(table: str) -> None:
-    """Of hdl/ the room, or ``room_part`` for a folder of it; of firmware/ and boards/ the top."""
+    """Of hdl/ the room, or ``room_part`` for a folder of it; of others their folder."""
     room, _, part = table.partition("_")
-    top = {"firmware": "firmware", "boards": "boards", "guest": "sim/guest"}.get(
-        room, f"hdl/{room}"
-    )
+    top = {
+        "firmware": "firmware",
+        "boards": "boards",
+        "guest": "sim/guest",
+        "card": "sim/host",
+    }.get(room, f"hdl/{room}")
     beside = {name.partition("_")[2] for name in TABLES if name.startswith(f"{room}_")}
     for fault in TABLES[table]:
         path = fault.place.removeprefix(f"{top}/")
