@@ -84,6 +84,17 @@ def test_a_wire_to_another_process(tmp_path):
     assert cards[0].close(signal.SIGINT) == 0 and not cards[0].path().exists()
 
 
+def test_what_is_lost_is_sent_again(tmp_path):
+    """Nothing but a timer runs when a packet is lost: simulated time follows the wall clock."""
+    card = Served(tmp_path, "--cards", "2", "--impair", "loss=10%,seed=3", "--timer-scale", "0.1")
+    a, b = guests = pair([card.path(0), card.path(1)])
+    for seed in range(8):
+        exchange(a, b, seed, length=20_000)
+    for guest in guests:
+        guest.close()
+    assert card.close() == 0
+
+
 def test_an_access_is_held_back_no_longer_than_the_bound(tmp_path):
     """With a bound of a microsecond a doorbell is answered before its work is done."""
     card = Served(tmp_path, "--cards", "2", "--bound", "1")
