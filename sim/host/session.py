@@ -188,7 +188,7 @@ class Session:
     # Memory -------------------------------------------------------------------------------------
 
     async def _dma_map(self, message: Message) -> bytes:
-        _, flags, offset, addr, size = _unpack(protocol.DMA_MAP, message)
+        _, flags, offset, addr, size = _sized(protocol.DMA_MAP, message)
         if not flags or flags & ~3 or len(message.files) > 1:
             raise _invalid()
         if self._memory.pieces >= protocol.MOST_PIECES:
@@ -198,7 +198,7 @@ class Session:
         return b""
 
     async def _dma_unmap(self, message: Message) -> bytes:
-        _, flags, addr, size = _unpack(protocol.DMA_UNMAP, message)
+        _, flags, addr, size = _sized(protocol.DMA_UNMAP, message)
         if flags == protocol.UNMAP_ALL and not addr and not size:
             self._memory.unmap_all()
         elif flags:
@@ -211,13 +211,13 @@ class Session:
 
     async def _get_info(self, message: Message) -> bytes:
         layout = protocol.DEVICE_INFO
-        _unpack(layout, message)
+        _sized(layout, message)
         flags = DeviceFlag.RESET | DeviceFlag.PCI
         return layout.pack(layout.size, flags, protocol.REGIONS, len(Irq))
 
     async def _get_region_info(self, message: Message) -> bytes:
         layout = protocol.REGION_INFO
-        _, _, index, _, _, _ = _unpack(layout, message)
+        _, _, index, _, _, _ = _sized(layout, message)
         if index >= protocol.REGIONS:
             raise _invalid()
         size = self._function.sizes.get(index, 0)
@@ -226,7 +226,7 @@ class Session:
 
     async def _get_irq_info(self, message: Message) -> bytes:
         layout = protocol.IRQ_INFO
-        _, _, index, _ = _unpack(layout, message)
+        _, _, index, _ = _sized(layout, message)
         if index not in list(Irq):
             raise _invalid()
         flags, count = self.interrupts.flags(index), self.interrupts.count(index)
@@ -236,7 +236,7 @@ class Session:
 
     async def _set_irqs(self, message: Message) -> bytes:
         layout = protocol.IRQ_SET
-        _, flags, index, start, count = _unpack(layout, message)
+        _, flags, index, start, count = _sized(layout, message)
         chosen = message.body[layout.size :]
         await self.interrupts.set(flags, index, start, count, chosen, message.files)
         return b""
@@ -299,6 +299,14 @@ def _unpack(layout: Any, message: Message) -> tuple[Any, ...]:
     if len(message.body) < layout.size:
         raise _invalid()
     return tuple(layout.unpack_from(message.body))
+
+
+def _sized(layout: Any, message: Message) -> tuple[Any, ...]:
+    """The same of a body whose first field, argsz, says how much the client can take."""
+    fields = _unpack(layout, message)
+    if fields[0] < layout.size:
+        raise _invalid()
+    return fields
 
 
 def _capabilities(text: bytes) -> dict[str, Any]:

@@ -174,6 +174,24 @@ def test_memory_that_cannot_be_is_refused(client, tmp_path):
             os.close(one)
 
 
+@pytest.mark.parametrize(
+    "command,size",
+    [
+        (vfio.DMA_MAP, 32),
+        (vfio.DMA_UNMAP, 24),
+        (vfio.GET_INFO, 16),
+        (vfio.GET_REGION_INFO, 32),
+        (vfio.GET_IRQ_INFO, 16),
+        (vfio.SET_IRQS, 20),
+    ],
+)
+def test_room_for_less_than_the_answer_is_refused(client, command, size):
+    """argsz is at least the size of the fixed part, and so is the body."""
+    body = struct.pack("=I", size - 1) + bytes(size - 4)
+    refused(errno.EINVAL, client.request, command, body)
+    refused(errno.EINVAL, client.request, command, struct.pack("=I", size) + bytes(size - 5))
+
+
 def test_interrupts_are_checked(client):
     event, other = os.eventfd(0, os.EFD_NONBLOCK), os.pipe()
     on = vfio.EVENTFD | vfio.TRIGGER
