@@ -102,6 +102,7 @@ class Serving:
         self._seen: tuple[Any, ...] = ()
         self._looked_ns = 0
         self._since: tuple[float, int] | None = None
+        self._followed: tuple[Any, ...] = ()
         self._activity: tuple[Any, ...] = ()
         self._active_ns = 0
 
@@ -162,7 +163,6 @@ class Serving:
                 await NullTrigger()
                 self._exchange(0)
             elif not quiet or any(door.busy for door in self._doors):
-                self._since = None
                 await Timer(SLICE_NS, "ns")
                 self._exchange(0)
             elif self._testbench.timers_run:
@@ -214,8 +214,9 @@ class Serving:
     async def _follow_wall_clock(self) -> None:
         """Simulate what has passed of the wall clock since nothing else was to do, never more."""
         now = self._now()
-        if self._since is None:
-            self._since = time.monotonic(), now
+        # Asking for the timers wakes the cards for a moment: that is no reason to begin anew.
+        if self._since is None or self._seen != self._followed:
+            self._since, self._followed = (time.monotonic(), now), self._seen
         wall, simulated = self._since
         behind = int(1e9 * (time.monotonic() - wall)) - (now - simulated)
         if behind < 1e9 * NAP_S:
