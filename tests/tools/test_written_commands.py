@@ -17,7 +17,8 @@ import pytest
 from firmware.daemon import settings, trace
 from sim.interop.scenarios import SCENARIOS
 from sim.make.synth.parts import choose, configuration
-from sim.measure.perf.command import OPERATIONS
+from sim.measure.perf.command import OPERATIONS, perf
+from sim.measure.perf.flows import parse
 from sim.measure.perf.recorded import load
 from sim.rtl import env
 from sim.tools import cli
@@ -113,6 +114,9 @@ def check(name: str, rest: list[str]) -> None:
     if name in (table := known()):
         parameter, names = table[name]
         words = chosen[parameter]
+        if name == "perf" and words is None:
+            words = [parse(perf, text)[0]["op"] for text in chosen["flows"]]
+            assert words
         for word in [words] if isinstance(words, str) else words:
             assert fnmatch.filter(names, word), f"{name} knows no {word}"
     if name == "synth":

@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 @click.option("--cold", is_flag=True, help="No warm-up: the first packets meet an idle card.")
 @click.option("-F", "cpu_freq", is_flag=True, help="As perftest's; means nothing here.")
 @click.option("--report_gbits", is_flag=True, help="As perftest's; rates always are in Gb/s.")
-@click.option("-D", "--duration", type=float, hidden=True)
+@click.option("-D", "--duration", hidden=True)
 @click.option("-R", "--rdma_cm", is_flag=True, hidden=True)
 @click.option(
     "-s", "--size", type=int, help="Bytes of a message.  [default: 65536, latency 2, atomic 8]"
