@@ -188,21 +188,24 @@ def _answered(m: Module) -> None:
 
 
 def _share(m: Module, *, behind: bool) -> None:
-    """Tags that differ, and that nobody changes in a place that is pinned."""
+    """Tags that differ. A place changes while it is closed, if nobody pinned it a cycle before."""
     places = 4
     m.submodules.dut = dut = Look(bits=3, places=places, behind=behind)
-    here, before, pins = Signal(places), Signal(places), Signal(places)
+    here, pins = Signal(places), Signal(places)
     tags = [Signal(3, name=f"tag{n}") for n in range(places)]
     changes, news = any_signal(m, places, "changes"), any_signal(m, places, "news")
-    m.d.sync += [before.eq(here), pins.eq(dut.pins)]
+    opened = any_signal(m, places, "opened")
+    m.d.sync += pins.eq(dut.pins)
     m.d.comb += [
         dut.enable.eq(any_signal(m, 1, "enable")),
         dut.number.eq(any_signal(m, 3, "number")),
         dut.here.eq(here),
+        dut.open.eq(opened),
     ]
     for n, tag in enumerate(tags):
         m.d.comb += dut.tags[n].eq(tag)
-        with m.If(changes[n] & ~dut.pins[n]):
+        with m.If(changes[n] & ~opened[n] & ~pins[n]):
+            m.d.comb += Assert(~dut.pins[n])
             m.d.sync += here[n].eq(news[n])
             with m.If(~here[n]):
                 m.d.sync += tag.eq(any_signal(m, 3, f"new{n}"))
@@ -210,7 +213,7 @@ def _share(m: Module, *, behind: bool) -> None:
             m.d.comb += Assume(~(here[n] & here[other] & (tag == tags[other])))
     count = sum((dut.pins[n] for n in range(1, places)), start=dut.pins[0])
     most = 3 if behind else 1
-    waits = dut.misses & ~dut.valid
+    waits = dut.looks & dut.misses
     m.d.comb += [
         Assert(count <= most),
         Assert(~waits | (count <= most - 1)),

@@ -13,11 +13,12 @@ class Look(wiring.Component):
     Parameters: ``bits`` of a QP's number; ``places`` of the cache; ``behind``: the machine may
     still write rows of the other QP that it was answered for before the last one.
     Members: ``number``, ``enable`` In: a request, which replaces one that is not answered;
-    ``drop`` In: nothing is asked for any more. ``tags``, ``here`` In: the QP of each place, and
-    which places have their rows. ``asks`` Out: the QP asked for, from the cycle behind the
-    request on; ``looks`` Out: it is not answered yet; ``hits`` Out: the place that has it, one bit,
-    for as long as it is asked for; ``misses`` Out: none has. ``valid`` Out: the rows of the place
-    that ``hits`` in the cycle before are the answer; it stays until the next request.
+    ``drop`` In: nothing is asked for any more. ``tags``, ``here``, ``open`` In: the QP of each
+    place, which places have their rows, and which of them answer. ``asks`` Out: the QP asked for,
+    from the cycle behind the request on; ``looks`` Out: it is not answered yet; ``hits`` Out: the
+    place that has it, one bit, for as long as it is asked for; ``misses`` Out: none answers.
+    ``valid`` Out: the rows of the place that ``hits`` in the cycle before are the answer; it stays
+    until the next request.
     ``pins`` Out: places that must keep their QP.
     Latency: 2 cycles from a request to ``valid`` when its rows are here, else 2 from the cycle
     before they are. Throughput: a request in 2 cycles is answered. Errors: none. Reset: nothing is
@@ -33,6 +34,7 @@ class Look(wiring.Component):
                 "drop": In(1),
                 "tags": In(data.ArrayLayout(bits, places)),
                 "here": In(places),
+                "open": In(places),
                 "asks": Out(bits),
                 "hits": Out(places),
                 "looks": Out(1),
@@ -46,12 +48,14 @@ class Look(wiring.Component):
         m = Module()
         asked, found = Signal(), Signal()
         places = len(self.here)
+        pins = Signal(places, name="pins_hit")
         same = Cat(self.tags[n] == self.asks for n in range(places))
         m.d.comb += [
             self.hits.eq(same & self.here & asked.replicate(places)),
-            found.eq(self.hits.any()),
+            found.eq((self.hits & self.open).any()),
             self.misses.eq(self.looks & ~found),
-            self.pins.eq(self.hits),
+            pins.eq(self.hits & (self.open | ~self.looks.replicate(places))),
+            self.pins.eq(pins),
         ]
         with m.If(self.looks & found):
             m.d.sync += [self.looks.eq(0), self.valid.eq(1)]
@@ -68,5 +72,5 @@ class Look(wiring.Component):
                 m.d.sync += last.eq(self.hits)
             with m.If(fresh & last.any() & (last != self.hits)):
                 m.d.sync += other.eq(last)
-            m.d.comb += self.pins.eq(self.hits | last | other)
+            m.d.comb += self.pins.eq(pins | last | other)
         return m

@@ -22,7 +22,7 @@ FILLS = 4
 
 class LookPort(Signature):
     """One machine's requests and where their rows are, seen from who asks; see ``Look``. ``at``:
-    the place that has the QP; ``hits``: there is one."""
+    the place that has the QP, as a number; ``hits``: the same, a bit each."""
 
     def __init__(self, bits: int, places: int):
         super().__init__(
@@ -32,7 +32,7 @@ class LookPort(Signature):
                 "drop": Out(1),
                 "asks": In(bits),
                 "looks": In(1),
-                "hits": In(1),
+                "hits": In(places),
                 "valid": In(1),
                 "at": In(range(places)),
             }
@@ -127,11 +127,12 @@ class Places(wiring.Component):
         places = self._places
         tags = Signal(data.ArrayLayout(self._bits, places))
         here, filling, dirty = Signal(places), Signal(places), Signal(places)
-        pins = self._ask(m, tags, here)
+        open_ = Signal(places, init=-1, name="open")  # answer looks: all but one that may be taken
+        pins = self._ask(m, tags, here, open_)
         written = self._write(m, platform, tags, here)
+        taken = Signal(places)
         pinned = Signal(places)  # a cycle ago
-        m.d.comb += self._pinned.eq(pins)
-        m.d.sync += [pinned.eq(self._pinned), dirty.eq(dirty | written | self.soil)]
+        m.d.sync += [pinned.eq(pins), dirty.eq(dirty | written | self.soil)]
 
         # Whose record is in the backing store.
         m.submodules.stored = stored = Ram(shape=1, depth=self._qps, forward=False)
@@ -168,25 +169,32 @@ class Places(wiring.Component):
                 m.d.comb += stored.read0.enable.eq(1)
                 m.d.sync += [
                     known.eq(Cat(used[n] & (tags[n] == want) for n in range(places)).any()),
-                    chosen.eq(_lowest(Mux(late.any(), late, free))),
+                    chosen.eq(Mux(late.any(), _lowest(late), _lowest(free))),
                 ]
-                m.next = "TAKE"
-            # TAKE: takes that place, if nobody has come to pin it; one cycle.
-            with m.State("TAKE"):
+                m.next = "CLOSE"
+            # CLOSE: that place answers nobody from the next cycle on; one cycle.
+            with m.State("CLOSE"):
                 m.d.sync += [place.eq(encoded(chosen)), soiled.eq((chosen & dirty).any())]
                 m.next = "SEEK"
                 with m.If(known):
                     m.next = "MISS"
-                with m.Elif(chosen.any() & ~(chosen & self._pinned).any()):
-                    m.d.comb += self._taken.eq(chosen)
-                    m.d.sync += turn.eq(~(chosen | (chosen - 1)[:places]))
-                    m.next = "TAG"
-            # TAG: the place is the new QP's; one cycle.
-            with m.State("TAG"):
-                m.d.sync += [old.eq(tags[place]), tags[place].eq(want)]
-                m.next = "ASK"
-                with m.If(soiled):
-                    m.next = "LEAVE"
+                with m.Elif(chosen.any()):
+                    m.d.sync += open_.eq(~chosen)
+                    m.next = "TAKE"
+            # TAKE: the place is the new QP's, if it has answered nobody who pins it; one cycle.
+            with m.State("TAKE"):
+                m.d.sync += open_.eq(~0)
+                m.next = "SEEK"
+                with m.If(~(chosen & pinned).any()):
+                    m.d.comb += [taken.eq(chosen), self.missed.eq(1)]
+                    m.d.sync += [
+                        turn.eq(~(chosen | (chosen - 1)[:places])),
+                        old.eq(tags[place]),
+                        tags[place].eq(want),
+                    ]
+                    m.next = "ASK"
+                    with m.If(soiled):
+                        m.next = "LEAVE"
             # LEAVE: reads the old rows out; one cycle.
             with m.State("LEAVE"):
                 m.d.comb += self.leave.eq(1)
@@ -226,23 +234,21 @@ class Places(wiring.Component):
                     m.next = "MISS"
         holding = Signal()
         m.d.sync += holding.eq((holding | self.leave) & ~self.gone)
-        m.d.comb += [self.holds.eq(holding | self.leave), self.missed.eq(self._taken.any())]
+        m.d.comb += self.holds.eq(holding | self.leave)
         arrived = Signal(places)
         m.d.comb += arrived.eq(Cat(self.filled & (self.filled_at == n) for n in range(places)))
         m.d.sync += [
-            here.eq((here & ~self._taken) | arrived),
-            filling.eq((filling | self._taken) & ~arrived),
+            here.eq((here & ~taken) | arrived),
+            filling.eq((filling | taken) & ~arrived),
         ]
         with m.If(self.filled):  # what is lost stays so
             changed = dirty | written | self.soil
             m.d.sync += dirty.eq(Mux(self.lost, changed | arrived, changed & ~arrived))
-        self._contract(m, platform, here, filling, fills)
+        self._contract(m, platform, here, filling, pinned, fills)
         return m
 
-    def _ask(self, m: Module, tags, here) -> Value:
+    def _ask(self, m: Module, tags, here, open_) -> Value:
         """Everybody's look; drives which miss is next. Returns the places that must stay."""
-        self._pinned = Signal(self._places, name="pins_now")
-        self._taken = Signal(self._places, name="taken")
         self._next, self._missing = Signal(self._bits, name="next"), Signal(name="missing")
         looks, pins = [], []
         for name in self._looks:
@@ -256,9 +262,10 @@ class Places(wiring.Component):
                 look.drop.eq(port.drop),
                 look.tags.eq(tags),
                 look.here.eq(here),
+                look.open.eq(open_),
                 port.asks.eq(look.asks),
                 port.looks.eq(look.looks),
-                port.hits.eq(look.hits.any()),
+                port.hits.eq(look.hits),
                 port.valid.eq(look.valid),
                 port.at.eq(encoded(look.hits)),
             ]
@@ -306,10 +313,10 @@ class Places(wiring.Component):
             written = written | one
         return written
 
-    def _contract(self, m: Module, platform, here, filling, fills) -> None:
+    def _contract(self, m: Module, platform, here, filling, pinned, fills) -> None:
         def count(bits: Value) -> Value:
             return sum((bits[n] for n in range(1, len(bits))), start=bits[0])
 
         require(m, platform, (here & filling) == 0, "a place that is filled is not here")
-        require(m, platform, count(self._pinned) <= self._most, "nobody pins more than his share")
+        require(m, platform, count(pinned) <= self._most, "nobody pins more than his share")
         require(m, platform, fills.i.ready | ~fills.i.valid, "each read is noted")

@@ -188,7 +188,7 @@ class RowCache(wiring.Component):
             look.number.eq(window.number),
             look.enable.eq(window.enable),
             look.drop.eq(window.drop),
-            window.here.eq(look.hits),
+            window.here.eq(look.valid),
             # Rows that leave stay in the RAM's output until they have been handed over.
             window.may_read.eq(~places.holds),
             at.eq(Mux(places.leave, places.leaving, look.at)),
@@ -249,9 +249,7 @@ class RowCache(wiring.Component):
                     ]
             soils.append(programmed)
         soiled = Cat(soils).any()
-        m.d.comb += places.soil.eq(
-            Cat(soiled & look.hits & (look.at == n) for n in range(self._places))
-        )
+        m.d.comb += places.soil.eq(look.hits & soiled.replicate(self._places))
 
     @staticmethod
     def _pauses(m: Module, platform, name: str, writes: Value) -> None:

@@ -23,7 +23,7 @@ class Window(wiring.Component):
     ``enable`` Out: the QP is asked for; ``here`` In: its rows are here, and stay until ``drop``
     Out. ``may_read`` In: the rows may be read in this cycle, and are by ``read`` Out; ``writes``
     Out: the window's table is to be written, ``written`` In: it is, in this cycle.
-    Latency: 4 cycles and those until the rows are here. Throughput: one access at a time.
+    Latency: 4 cycles and those until ``here``. Throughput: one access at a time.
     Errors: none. Reset: idle.
     """
 

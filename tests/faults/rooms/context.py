@@ -75,6 +75,12 @@ FAULTS = (
         tests=(f"{ROW_CACHE}test_a_store_that_is_seldom_ready",),
     ),
     Fault(
+        name="place-taken-open",
+        what="a place answers looks in the cycle in which it is taken for another QP",
+        force=Force("hdl.context.cached.places:Places", "open", stuck((1 << 16) - 1)),
+        tests=(f"{ROW_CACHE}test_each_answer_has_the_newest_rows",),
+    ),
+    Fault(
         name="lost-record-used",
         what="a record that cannot be read is taken for the QP's rows",
         force=Force("hdl.context.cached.record:RecordIn", "zeros", stuck(0)),
