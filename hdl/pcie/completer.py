@@ -69,13 +69,13 @@ class Completer(wiring.Component):
         beat, head = skid.o.payload, Signal(cq_descriptor())
         first_be, last_be = Signal(4), Signal(4)
         more, dropped = Signal(), Signal()  # beats follow; the packet ended early
+        # ``last``: ``word`` is, known before it is its turn.
         status, word, last = Signal(CompletionStatus), Signal(range(MOST_READ)), Signal()
         words = Signal(data.ArrayLayout(32, MOST_READ))  # that are read, or written
         access, request, place = Signal(), self.mmio.req, Signal(OFFSET_BITS - 2)
         mask = Cat((head.aperture > bit) for bit in range(2, OFFSET_BITS))
         m.d.comb += [
             access.eq(self._is_access(head, first_be, last_be)),
-            last.eq(word + 1 == head.words),
             request.payload.function.eq(head.function),
             request.payload.bar.eq(head.bar),
             request.payload.addr.eq(place << 2),
@@ -84,6 +84,7 @@ class Completer(wiring.Component):
             request.payload.data.eq(Array(words[n] for n in range(MOST_WRITTEN))[word]),
         ]
         written = [beat.data[128:].word_select(n, 32) for n in range(MOST_WRITTEN)]
+        goes_on = [word.eq(word + 1), last.eq(word + 2 == head.words), place.eq(place + 1)]
         self._complete(m, head, first_be, last_be, words, status)
         with m.FSM(name="request"):
             # IDLE: takes the first beat of a packet; ends with it.
@@ -103,7 +104,7 @@ class Completer(wiring.Component):
             # REST: drops the beats that follow; ends behind the last one, with the verdict.
             with m.State("REST"):
                 m.d.comb += skid.o.ready.eq(more)
-                m.d.sync += place.eq(head.addr & mask)
+                m.d.sync += [place.eq(head.addr & mask), last.eq(head.words == 1)]
                 with m.If(skid.o.valid & more):
                     m.d.sync += [
                         more.eq(~beat.last),
@@ -128,7 +129,7 @@ class Completer(wiring.Component):
                     with m.If(~self._is_write(head)):
                         m.next = "ANSWER"
                     with m.Else():
-                        m.d.sync += [word.eq(word + 1), place.eq(place + 1)]
+                        m.d.sync += goes_on
                         with m.If(last):
                             m.next = "IDLE"
             # ANSWER: waits for the card's answer; ends with it.
@@ -136,7 +137,7 @@ class Completer(wiring.Component):
                 m.d.comb += self.mmio.rsp.ready.eq(1)
                 m.d.sync += [words[word].eq(self.mmio.rsp.payload), status.eq(CompletionStatus.SC)]
                 with m.If(self.mmio.rsp.valid):
-                    m.d.sync += [word.eq(word + 1), place.eq(place + 1)]
+                    m.d.sync += goes_on
                     m.next = "ACCESS"
                     with m.If(last):
                         m.next = "COMPLETE"

@@ -17,7 +17,7 @@ from .realign import Realign
 from .tag_pool import fate
 from .tags import PAGE_BITS, outstanding, verdict
 
-__all__ = ["COUNTERS", "Completions", "Misplaced", "place", "rest"]
+__all__ = ["COUNTERS", "Completions", "Misplaced", "known_rest", "place", "rest"]
 
 #: Words of a beat.
 WORDS = WIDTH // 32
@@ -28,6 +28,11 @@ COUNTERS = ("poisoned", "refused", "timeouts", "malformed", "unexpected")
 def rest() -> data.StructLayout:
     """What is left of a piece: ``low``: the lowest bits of where it begins; ``bytes`` of it."""
     return data.StructLayout({"low": 7, "bytes": PAGE_BITS + 1})
+
+
+def known_rest() -> data.StructLayout:
+    """What is left of a piece: ``latest`` if completions of it have ``moved``, else ``first``."""
+    return data.StructLayout({"first": rest(), "latest": rest(), "moved": 1})
 
 
 def place() -> data.StructLayout:
@@ -49,7 +54,7 @@ def _facts() -> data.StructLayout:
 
 
 #: Whether a completion is not the one that must come next, by its ``rc_descriptor``, what is known
-#: of its tag (``outstanding``) and what is left of the tag's piece (``rest``).
+#: of its tag (``outstanding``), and what is left of the tag's piece (``known_rest``).
 Misplaced = Callable[[Any, Any, Any], Value]
 
 
@@ -92,7 +97,7 @@ class Completions(wiring.Component):
                 "busy_tag": Out(8),
                 "overdue": In(stream.Signature(8)),
                 "denied": In(stream.Signature(8)),
-                "at": In(rest()),
+                "at": In(known_rest()),
                 "moved": Out(stream.Signature(place(), always_ready=True)),
                 **{name: Out(16) for name in COUNTERS},
             }

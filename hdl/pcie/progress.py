@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .completions import place, rest
+from .completions import known_rest, place, rest
 from .tags import PAGE_BITS, read_piece
 
 __all__ = ["Progress", "misplaced"]
@@ -12,7 +12,12 @@ __all__ = ["Progress", "misplaced"]
 
 def misplaced(head, _state, at):
     """See ``Misplaced``. A header has seven bits of the address; the byte count tells the rest."""
-    return (head.lower_addr[: len(at.low)] != at.low) | (head.byte_count != at.bytes)
+
+    def differs(left):
+        return (head.lower_addr[: len(left.low)] != left.low) | (head.byte_count != left.bytes)
+
+    # Both are compared, as which of them counts is known last.
+    return Mux(at.moved, differs(at.latest), differs(at.first))
 
 
 class Progress(wiring.Component):
@@ -33,7 +38,7 @@ class Progress(wiring.Component):
                 "begins": In(stream.Signature(read_piece(), always_ready=True)),
                 "moved": In(stream.Signature(place(), always_ready=True)),
                 "tag": In(8),
-                "at": Out(rest()),
+                "at": Out(known_rest()),
             }
         )
 
@@ -63,6 +68,8 @@ class Progress(wiring.Component):
             move.data.turn.eq(asks.data.turn),
             begun.addr.eq(self.tag),
             moved.addr.eq(self.tag),
-            self.at.eq(Mux(begun.data.turn == moved.data.turn, moved.data.rest, begun.data.rest)),
+            self.at.first.eq(begun.data.rest),
+            self.at.latest.eq(moved.data.rest),
+            self.at.moved.eq(begun.data.turn == moved.data.turn),
         ]
         return m

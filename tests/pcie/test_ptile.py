@@ -188,7 +188,8 @@ def test_progress():
                 ctx.set(dut.tag, one)
                 await ctx.delay(1e-8)
                 at, end = known[one]
-                left = ctx.get(dut.at)
+                known_rest = ctx.get(dut.at)
+                left = known_rest.latest if known_rest.moved else known_rest.first
                 assert (left.low, left.bytes) == (at % 128, end - at)
                 at = min(end, (at // 64 + rng.randint(1, 16)) * 64)
                 rest = {"low": at % 128, "bytes": end - at}

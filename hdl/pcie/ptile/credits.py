@@ -4,6 +4,8 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import require
+
 __all__ = ["Credits"]
 
 
@@ -39,15 +41,14 @@ class Credits(wiring.Component):
         m = Module()
         limit, spent = Signal(self._bits), Signal(self._bits)
         finite, left = Signal(), Signal(signed(self._bits))
-        spends = Signal(len(self.need))
+        # As it was a cycle ago, when ``enough`` was found out: ``spend`` comes late.
+        needed = Signal.like(self.need)
+        m.d.sync += [needed.eq(self.need), left.eq(limit - spent)]
         with m.If(self.spend):
-            m.d.comb += spends.eq(self.need)
+            require(m, platform, self.need == needed, "what is asked for stays until it is spent")
+            m.d.sync += [spent.eq(spent + needed), left.eq(limit - spent - needed)]
         with m.If(self.index == self._index):
             m.d.sync += [limit.eq(self.limit), finite.eq(finite | (self.limit != 0))]
-        m.d.sync += [
-            spent.eq(spent + spends),
-            left.eq(limit - spent - spends),
-        ]
         # What was spent in this cycle is not in ``left`` yet.
         m.d.sync += self.enough.eq(self.asks & ~self.spend & (~finite | (left >= self.need)))
         return m

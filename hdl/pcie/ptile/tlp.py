@@ -5,7 +5,7 @@ The rest of the room knows requests and completions by the descriptors of ``..de
 these functions translate.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data
 
 from hdl.pcie.descriptors import (
@@ -130,19 +130,33 @@ def completion(m: Module, bits) -> Signal:
     last one of its request. One that has no data, or more than its request lacks, has an error.
     """
     header, found = Signal(completion_layout()), Signal(rc_descriptor())
-    words, needs, good = Signal(11), Signal(11), header.status == CompletionStatus.SC
+    words, good = Signal(11), header.status == CompletionStatus.SC
+    count, first = _count(header.byte_count), header.lower_addr[:2]
+    # The request lacks ``count[2:]`` words, and 0 to 2 that the other bytes touch. These are found
+    # out apart from each other, as their sum would be one carry chain before another.
+    touched, beyond = Signal(range(3)), Signal(signed(12))
+    enough, more = Signal(), Signal()
     m.d.comb += [
         header.eq(bits),
         words.eq(Mux(header.with_data, _count(header.words), 0)),
-        needs.eq((_count(header.byte_count) + header.lower_addr[:2] + 3) >> 2),
+        touched.eq((count[:2] + first + 3) >> 2),
+        beyond.eq(words - count[2:]),
+    ]
+    for some in range(3):
+        with m.If(touched == some):
+            over = Cat(beyond[:2] > n for n in range(3))
+            m.d.comb += [enough.eq(over[some - 1] if some else 1), more.eq(over[some])]
+    whole = ~beyond[-1] & (enough | beyond[2:].any())
+    excess = ~beyond[-1] & (more | beyond[2:].any())
+    m.d.comb += [
         found.lower_addr.eq(header.lower_addr),
-        found.byte_count.eq(_count(header.byte_count)),
+        found.byte_count.eq(count),
         found.words.eq(words),
         found.status.eq(header.status),
         found.poisoned.eq(header.poisoned),
         found.tag.eq(header.tag),
-        found.completed.eq(~good | (words >= needs)),
-        found.error.eq(Mux(good & ((words == 0) | (words > needs)), RcError.NO_DATA, RcError.NONE)),
+        found.completed.eq(~good | whole),
+        found.error.eq(Mux(good & ((words == 0) | excess), RcError.NO_DATA, RcError.NONE)),
     ]
     return found
 

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import require
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
 from hdl.pcie.completer import MOST_READ, cc_beat
@@ -78,7 +79,7 @@ class Transmit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.fifo = fifo = StreamFifo(shape=_beat(), depth=DEPTH)
-        line = self._line(m)
+        line = self._line(m, platform)
         wiring.connect(m, line.o, fifo.i)
         m.submodules.wholes = wholes = StreamFifo(shape=_whole(), depth=DEPTH)
         m.d.comb += [
@@ -100,7 +101,7 @@ class Transmit(wiring.Component):
         ]
         return credits
 
-    def _line(self, m: Module) -> Stage:
+    def _line(self, m: Module, platform) -> Stage:
         """Requests and completions as one stream of beats with headers."""
         m.submodules.line = line = Stage(shape=_beat())
         kinds = {
@@ -133,13 +134,15 @@ class Transmit(wiring.Component):
             units.need.eq((done.words + 3) >> 2),
             units.asks.eq(self.completions.valid & ~later),
             longer.eq((done.words > WIDTH // 32) & ~later),
-            answers.eq(later | (self.completions.valid & ~inside & heads.enough & units.enough)),
+            # One that has enough waits since the cycle before.
+            answers.eq(later | (~inside & heads.enough & units.enough)),
             heads.spend.eq(answers & line.i.ready & ~later),
             units.spend.eq(answers & line.i.ready & ~later),
             self.completions.ready.eq(answers & line.i.ready & ~longer),
             self.requests.ready.eq(~answers & line.i.ready),
             line.i.valid.eq(answers | (self.requests.valid & ~drops)),
         ]
+        require(m, platform, ~answers | self.completions.valid, "a completion has its credits")
         taken = self.requests.valid & self.requests.ready
         m.d.comb += [
             self.done.eq(taken & beat.last & write),
