@@ -18,9 +18,8 @@ from hdl.ports.jobs import (
 from hdl.ports.numbers import QpNumber
 from hdl.ports.sources import has_wqes
 
-from ..ring.index import AvailIndex, named_index
 from ..ring.packed import is_packed
-from ..ring.read import BlockReader
+from .awaited import Awaited, RecvAwaited
 from .match import RecvMatch, RecvWork, UpcomingSource, answer_fault
 from .path import Arrival, HeldWqe, Tag
 from .prefetch import Demand
@@ -29,6 +28,10 @@ from .sources import SourceAccess, queue_of
 
 __all__ = ["RecvAnswers"]
 
+#: What RecvAwaited hears of, and what it shows, under the same names.
+AWAITS = ("arrived", "arrived_valid", "good", "wanted_done", "starved", "line_freed")
+SHOWS = ("waits", "wanted", "line_needed")
+
 
 class RecvAnswers(wiring.Component):
     """Answers each request with the first WQE of its source's list, and shortens the list.
@@ -36,7 +39,7 @@ class RecvAnswers(wiring.Component):
     ``upcoming`` says for which source a request will come. Its first WQE is looked up at once, so
     that the request is answered a cycle after it has been taken (a *hit*). A request whose WQE is
     not there is a miss: its fetch is demanded from RecvPrefetch, after an index that has to be
-    read, and it is looked up again when its line has been written.
+    read, and it is looked up again when its line has been written (RecvAwaited).
     A WQE that is given out is its taker's: the source goes on behind it, and never back. That of a
     message which goes on is *held*: it stays first in the list, where the message's next packets
     find it again, until the source is asked for the next one. Who asks again later, because another
@@ -100,29 +103,24 @@ class RecvAnswers(wiring.Component):
         m = Module()
         work = Signal(RecvWork, reset_less=True)
         source, answer = work.source, work.answer
-        m.submodules.index = index = AvailIndex(config=self._config)
-        m.submodules.reader = reader = BlockReader(width=self._config.width, size=8)
+        m.submodules.awaited = awaited = RecvAwaited(config=self._config)
         m.submodules.meter = meter = ShareMeter(config=self._config)
-        connect(m, index.block, reader.i)
-        connect(m, reader.o, index.block_data)
-        connect(m, reader.read_client, flipped(self.read_client))
-        connect(m, index.write_client, flipped(self.write_client))
-        # ``fault``, ``found`` of the work; the index is on its way; ``cached``: looked up early.
-        fault_valid, found_valid, indexing, cached = (Signal() for _ in range(4))
-        done = Signal()
+        for name in ("demand", "read_client", "write_client"):
+            connect(m, getattr(awaited, name), flipped(getattr(self, name)))
+        cached = Signal()  # what ``work`` has was looked up early
         # Of a packed queue a held WQE is named by its position: its id does not tell where it is.
         # Who asks again for one that is held no more asks for the last that was given.
         packed = is_packed(self._config, work.queue.rules)
         m.d.comb += [
-            done.eq((indexing & index.o.valid) | (self.waits & self.wanted_done)),
-            *named_index(
-                self._config, index.i.payload, work.request.function, work.queue, source.first
-            ),
+            awaited.work.eq(work),
+            awaited.new.eq(self.req.valid & self.req.ready),
+            *(getattr(awaited, name).eq(getattr(self, name)) for name in AWAITS),
+            *(getattr(self, name).eq(getattr(awaited, name)) for name in SHOWS),
             self.linked.index.eq(source.head),
             self.released.eq(source.head),
             self.rsp.payload.eq(answer),
             self.error.payload.queue.eq(answer.queue),
-            self.error.payload.cause.eq(work.fault.found.cause),
+            self.error.payload.cause.eq(work.cause),
             self.away.payload.function.eq(work.request.function),
             self.away.payload.queue.eq(queue_of(self._config, work.number)),
             self.away.payload.head.eq(Mux(packed, source.first - 1, work.request.head)),
@@ -130,15 +128,10 @@ class RecvAnswers(wiring.Component):
             self.begun.payload.queue.eq(answer.queue),
             self.begun.payload.head.eq(Mux(packed, source.first, answer.head)),
             self.answered.payload.eq(work.number),
-            self.demand.payload.source.eq(work.number),
-            self.demand.payload.again.eq(work.again),
             self.waiting_source.eq(work.number),
             meter.share.eq(source.share),
             self.tag.index.eq(source.head),
         ]
-        with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):
-            m.d.sync += work.fault.eq(self.arrived)
-            m.d.sync += fault_valid.eq(self.arrived.reported & ~self.good)
         with m.If(self.dropping):
             m.d.sync += cached.eq(0)
         upcoming = Signal(UpcomingSource)
@@ -167,11 +160,8 @@ class RecvAnswers(wiring.Component):
                 hits = cached & (number == work.number) & known & same
                 m.d.sync += work.early.eq(0)
                 with m.If(asked):
-                    with m.If(done):
-                        m.d.comb += index.o.ready.eq(indexing)
-                        m.d.sync += [self.waits.eq(0), indexing.eq(0)]
-                        with m.If(indexing):
-                            m.d.sync += [work.found.eq(index.o.payload), found_valid.eq(1)]
+                    m.d.comb += awaited.taken.eq(1)
+                    with m.If(awaited.over):
                         m.next = "AGAIN"
                 with m.Elif(self.req.valid):
                     refused = self.stop & (self.stopped == Cat(Const(1, 1), number))
@@ -186,25 +176,13 @@ class RecvAnswers(wiring.Component):
                             with m.If(hits):
                                 m.next = "HIT"
                     with m.If(self.req.ready):
-                        m.d.sync += [
-                            work.request.eq(request),
-                            fault_valid.eq(0),
-                            found_valid.eq(0),
-                            cached.eq(0),
-                        ]
+                        m.d.sync += [work.request.eq(request), cached.eq(0)]
                 with m.Elif(upcoming.valid & ~cached & ~self.stop):
                     self._take_early(m, work, upcoming)
-            self._look_up(m, work, facts, cached, fault_valid, found_valid)
+            self._look_up(m, work, facts, cached, awaited)
             self._answer(m, work, meter, upcoming)
-            # INDEX: has the avail index read; ends when that is taken, and the row goes back.
-            with m.State("INDEX"):
-                m.d.comb += index.i.valid.eq(1)
-                m.d.sync += indexing.eq(index.i.ready)
-                with m.If(index.i.ready):
-                    m.next = "PUT"
-            self._miss(m, work, fault_valid)
         m.d.comb += [
-            self.at_work.eq(~fsm.ongoing("IDLE") | self.waits | indexing),
+            self.at_work.eq(~fsm.ongoing("IDLE") | asked),
             self.may_release.eq(fsm.ongoing("FINISH") | fsm.ongoing("PASS")),
         ]
         return m
@@ -238,9 +216,10 @@ class RecvAnswers(wiring.Component):
         with m.If(self.access.taken):
             m.d.sync += [work.early.eq(1), upcoming.valid.eq(self.upcoming.valid)]
 
-    def _look_up(self, m: Module, work, facts, cached, fault_valid, found_valid) -> None:
+    def _look_up(self, m: Module, work, facts, cached, awaited) -> None:
         """From a row that has been lent to what becomes of the request."""
         request, source, answer = work.request, work.source, work.answer
+        fault, found = awaited.fault, awaited.found
         # LOAD: keeps the row; reads the tag and the state of its first line. An early look gives
         # the row back at once: only this machine and RecvReclaim take lines off lists, and that one
         # says ``dropping`` some cycles after it has taken the row.
@@ -278,41 +257,41 @@ class RecvAnswers(wiring.Component):
                 m.next = "PASS"
             with m.Elif(facts.ready):
                 m.next = "ANSWER"
-            with m.Elif(facts.here & fault_valid):
-                m.d.sync += answer_fault(work)
+            with m.Elif(facts.here & awaited.fault_valid):
+                m.d.sync += [*answer_fault(answer, fault), work.cause.eq(fault.found.cause)]
                 m.next = "ANSWER"
-                with m.If(work.fault.found.status == FetchStatus.QUEUE_ERROR):
+                with m.If(fault.found.status == FetchStatus.QUEUE_ERROR):
                     m.next = "ERROR"
             with m.Elif(facts.here & self.busy):
-                m.d.sync += [self.waits.eq(1), self.wanted.eq(source.head)]
+                m.d.comb += awaited.asks.eq(Awaited.LINE)
                 m.next = "PUT"
             with m.Elif(facts.here):
+                m.d.comb += awaited.asks.eq(Awaited.FETCH)
                 m.d.sync += work.again.eq(1)
-                m.next = "CLAIM"
+                m.next = "PUT"
             with m.Elif(facts.known):
+                m.d.comb += awaited.asks.eq(Awaited.FETCH)
                 m.d.sync += [
                     source.given.eq(1),
                     source.late.eq(source.share.run),
                     work.again.eq(0),
                 ]
-                m.next = "CLAIM"
-            with m.Elif(found_valid):
+                m.next = "PUT"
+            with m.Elif(awaited.found_valid):
+                m.d.comb += awaited.used.eq(1)
                 m.d.sync += [
-                    found_valid.eq(0),
-                    source.available.eq(work.found.available),
+                    source.available.eq(found.available),
                     source.newer.eq(source.polling),
                 ]
                 m.next = "GATHER"
-                with m.If(work.found.status != FetchStatus.OK):
-                    m.d.sync += [
-                        answer.status.eq(work.found.status),
-                        work.fault.found.cause.eq(work.found.cause),
-                    ]
+                with m.If(found.status != FetchStatus.OK):
+                    m.d.sync += [answer.status.eq(found.status), work.cause.eq(found.cause)]
                     m.next = "ANSWER"
-                    with m.If(work.found.status == FetchStatus.QUEUE_ERROR):
+                    with m.If(found.status == FetchStatus.QUEUE_ERROR):
                         m.next = "ERROR"
             with m.Else():
-                m.next = "INDEX"
+                m.d.comb += awaited.asks.eq(Awaited.INDEX)
+                m.next = "PUT"
         # AWAY: gives the row back, and the request to who fetches its WQE once more; one cycle.
         with m.State("AWAY"):
             m.d.comb += [self.access.put.eq(1), self.away.valid.eq(1)]
@@ -412,6 +391,9 @@ class RecvAnswers(wiring.Component):
         with m.State("PUT"):
             m.d.comb += self.access.put.eq(1)
             m.next = "IDLE"
+        # AGAIN: looks the request up once more; ends when its row is lent.
+        with m.State("AGAIN"):
+            self._take(m, work)
         # ERROR: tells of a broken ring before the answer; ends when that is taken.
         with m.State("ERROR"):
             m.d.comb += self.error.valid.eq(1)
@@ -423,28 +405,3 @@ class RecvAnswers(wiring.Component):
             m.d.comb += self.rsp.valid.eq(1)
             with m.If(self.rsp.ready):
                 m.next = "IDLE"
-
-    def _miss(self, m: Module, work, fault_valid) -> None:
-        """Has the request's WQE fetched, and looks it up again."""
-        # CLAIM: gives the row back, from which the fetch will begin; one cycle.
-        with m.State("CLAIM"):
-            m.d.comb += self.access.put.eq(1)
-            m.d.sync += [fault_valid.eq(0), self.demand.valid.eq(1)]
-            m.next = "DEMAND"
-        # DEMAND: waits; ends when the fetch has begun, or no line is free for it. The demand is a
-        # register, as whether its source's row is free is found out in the same cycle.
-        with m.State("DEMAND"):
-            with m.If(self.starved):
-                m.d.sync += self.demand.valid.eq(0)
-                m.next = "STARVED"
-            with m.Elif(self.demand.ready):
-                m.d.sync += self.demand.valid.eq(0)
-                m.next = "AGAIN"
-        # STARVED: has another source's lines taken for it; ends when one is free.
-        with m.State("STARVED"):
-            m.d.comb += self.line_needed.eq(1)
-            with m.If(self.line_freed):
-                m.next = "AGAIN"
-        # AGAIN: looks the request up once more; ends when its row is lent.
-        with m.State("AGAIN"):
-            self._take(m, work)

@@ -7,12 +7,11 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.address import mask
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
-from hdl.ports.jobs import RecvFetched, RecvRequest
+from hdl.ports.jobs import QueueErrorCause, RecvFetched, RecvRequest
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QueueRow
 
-from ..ring.index import IndexResult
-from .path import Arrival, Tag
+from .path import Tag
 from .sources import SourceRow, queue_of
 
 __all__ = ["RecvFacts", "RecvMatch", "RecvWork", "UpcomingSource", "answer_fault"]
@@ -28,8 +27,7 @@ class RecvWork(data.Struct):
     answer: RecvFetched
     again: 1  # its line is in the list already
     early: 1  # no request yet: it is looked up for one that is to come
-    fault: Arrival  # what became of the line that the request waited for
-    found: IndexResult  # the index that was read for the request
+    cause: QueueErrorCause  # of a broken ring
 
 
 class UpcomingSource(data.Struct):
@@ -48,10 +46,9 @@ class RecvFacts(data.Struct):
     known: 1  # something is available at the source's position
 
 
-def answer_fault(work) -> list:
-    """Assign to the answer of a ``RecvWork`` what became of the line that the request waited for:
+def answer_fault(answer, fault) -> list:
+    """Assign to the answer of a request what became of the line that it waited for (``Arrival``):
     an error, with what could be read of the WQE."""
-    answer, fault = work.answer, work.fault
     names = ("num_sge", "wr_id", "length")
     return [
         answer.status.eq(fault.found.status),
