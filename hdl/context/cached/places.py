@@ -195,43 +195,7 @@ class Places(wiring.Component):
                     m.next = "ASK"
                     with m.If(soiled):
                         m.next = "LEAVE"
-            # LEAVE: reads the old rows out; one cycle.
-            with m.State("LEAVE"):
-                m.d.comb += self.leave.eq(1)
-                m.next = "ASK"
-            # ASK: asks for the new rows; ends when that is taken, or when they are zeros, and that
-            # is noted.
-            with m.State("ASK"):
-                m.d.comb += [
-                    self.request.valid.eq(stored.read0.row & fills.i.ready),
-                    self.clear.valid.eq(~stored.read0.row),
-                ]
-                with m.If(self.request.valid & self.request.ready):
-                    m.next = "NOTE"
-                with m.Elif(self.clear.valid & self.clear.ready):
-                    m.next = "MISS"
-                    with m.If(soiled):
-                        m.next = "WRITE"
-            # NOTE: notes whose rows come next; one cycle.
-            with m.State("NOTE"):
-                m.d.comb += fills.i.valid.eq(1)
-                m.next = "MISS"
-                with m.If(soiled):
-                    m.next = "WRITE"
-            # WRITE: hands the old rows over; ends when the backing store takes them.
-            with m.State("WRITE"):
-                m.d.comb += [self.request.valid.eq(1), self.request.payload.write.eq(1)]
-                with m.If(self.request.ready):
-                    m.next = "GONE"
-            # GONE: the record is stored; ends when its last beat has been taken.
-            with m.State("GONE"):
-                with m.If(self.gone):
-                    m.d.comb += [
-                        stored.write.index.eq(old),
-                        stored.write.row.eq(1),
-                        stored.write.enable.eq(1),
-                    ]
-                    m.next = "MISS"
+            self._exchange(m, stored, fills, soiled, old)
         holding = Signal()
         m.d.sync += holding.eq((holding | self.leave) & ~self.gone)
         m.d.comb += self.holds.eq(holding | self.leave)
@@ -246,6 +210,46 @@ class Places(wiring.Component):
             m.d.sync += dirty.eq(Mux(self.lost, changed | arrived, changed & ~arrived))
         self._contract(m, platform, here, filling, pinned, fills)
         return m
+
+    def _exchange(self, m: Module, stored, fills, soiled, old) -> None:
+        """The old rows leave, if they are ``soiled``, and the new ones are asked for."""
+        # LEAVE: reads the old rows out; one cycle.
+        with m.State("LEAVE"):
+            m.d.comb += self.leave.eq(1)
+            m.next = "ASK"
+        # ASK: asks for the new rows; ends when that is taken, or when they are zeros, and that
+        # is noted.
+        with m.State("ASK"):
+            m.d.comb += [
+                self.request.valid.eq(stored.read0.row & fills.i.ready),
+                self.clear.valid.eq(~stored.read0.row),
+            ]
+            with m.If(self.request.valid & self.request.ready):
+                m.next = "NOTE"
+            with m.Elif(self.clear.valid & self.clear.ready):
+                m.next = "MISS"
+                with m.If(soiled):
+                    m.next = "WRITE"
+        # NOTE: notes whose rows come next; one cycle.
+        with m.State("NOTE"):
+            m.d.comb += fills.i.valid.eq(1)
+            m.next = "MISS"
+            with m.If(soiled):
+                m.next = "WRITE"
+        # WRITE: hands the old rows over; ends when the backing store takes them.
+        with m.State("WRITE"):
+            m.d.comb += [self.request.valid.eq(1), self.request.payload.write.eq(1)]
+            with m.If(self.request.ready):
+                m.next = "GONE"
+        # GONE: the record is stored; ends when its last beat has been taken.
+        with m.State("GONE"):
+            with m.If(self.gone):
+                m.d.comb += [
+                    stored.write.index.eq(old),
+                    stored.write.row.eq(1),
+                    stored.write.enable.eq(1),
+                ]
+                m.next = "MISS"
 
     def _ask(self, m: Module, tags, here, open_) -> Value:
         """Everybody's look; drives which miss is next. Returns the places that must stay."""
