@@ -1,0 +1,260 @@
+"""What a guest boots from, built from packages and this project's sources, and kept.
+
+Each step has a folder below the build folder, known by what it was made from. A step that has been
+done is not done again. ``./rocinante clean`` lets the next start take newer packages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from sim.interop import kernel
+from sim.interop.cpio import Node, archive
+from sim.machine import qemu, releases, toolchain, tree
+from sim.machine.qemu import Qemu
+from sim.machine.releases import Release
+from sim.machine.sources import Apt
+from sim.rtl.env import ToolError, build_root
+from sim.rtl.verilog import digest
+
+__all__ = ["Image", "build", "fetch_qemu"]
+
+_HERE = Path(__file__).parent
+_FOLDERS = ("/proc", "/sys", "/dev", "/tmp", "/run", "/root", "/var/log", "/mnt")
+#: What a signed module ends with.
+_SIGNED = b"~Module signature appended~\n"
+_PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
+
+
+@dataclass(frozen=True)
+class Image:
+    """``kernel`` and ``initramfs`` as QEMU takes them. driver: whether the module is in it."""
+
+    kernel: Path
+    initramfs: Path
+    packages: tuple[str, ...]
+    driver: bool
+
+
+def build(release: Release, say: Callable[[str], None]) -> Image:
+    """The files of a guest, built if they are not at hand.
+
+    say: takes what is under way. Raises ToolError: packages that cannot be had, a driver that does
+    not compile.
+    """
+    driver = (toolchain.SOURCES / "kernel/Makefile").exists()
+    root = _unpacked(release, say)
+    facts = json.loads((root / "packages.json").read_text())
+    extra = _driver(release, root, facts["kernel"], say) if driver else None
+    scripts = [path.read_bytes() for path in sorted((_HERE / "guest").iterdir())]
+    code = [(_HERE / name).read_bytes() for name in ("image.py", "tree.py", "releases.py")]
+    key = digest(root.name, extra.name if extra else "", *scripts, *code)
+
+    def make(target: Path) -> None:
+        say("making the first file system")
+        (target / "initramfs").write_bytes(archive(_nodes(root, facts, extra)))
+        packed = next((root / "root/boot").glob("vmlinuz-*")).read_bytes()
+        (target / "vmlinux").write_bytes(kernel.image(packed))
+
+    folder = _kept(f"image-{release.number}-{key}", make)
+    names = tuple(facts["packages"])
+    return Image(folder / "vmlinux", folder / "initramfs", names, driver)
+
+
+def fetch_qemu(say: Callable[[str], None]) -> Qemu:
+    """A QEMU that speaks vfio-user, unpacked if it is not at hand. Raises ToolError."""
+
+    def make(target: Path) -> None:
+        say("fetching QEMU")
+        _apt(qemu.SUITE).fetch(qemu.PACKAGES, target / "root", suite=qemu.BACKPORTS)
+
+    return Qemu(_kept(f"qemu-{digest(*qemu.PACKAGES, qemu.BACKPORTS)}", make) / "root")
+
+
+# Steps ------------------------------------------------------------------------------------------
+
+
+def _base() -> Path:
+    return build_root() / "machine"
+
+
+def _kept(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder ``name``, which ``make`` fills if it is not there. Others wait meanwhile."""
+    folder = _base() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix="new") as work:
+                made = Path(work, "made")
+                made.mkdir()
+                make(made)
+                made.rename(folder)
+    return folder
+
+
+def _apt(suite: str) -> Apt:
+    """apt for a release; the backports are looked at when they are asked for."""
+    suites = [suite, qemu.BACKPORTS] if suite == qemu.SUITE else [suite]
+    return Apt(_base() / "apt" / suite, suites)
+
+
+def _locked_apt(suite: str) -> FileLock:
+    (_base() / "apt").mkdir(parents=True, exist_ok=True)
+    return FileLock(_base() / "apt" / f"{suite}.lock")
+
+
+def _unpacked(release: Release, say: Callable[[str], None]) -> Path:
+    """The guest's packages and its kernel, and the headers of that kernel beside them."""
+
+    def make(target: Path) -> None:
+        say(f"fetching the packages of Debian {release.number}")
+        apt = _apt(release.suite)
+        (image,) = [one for one in apt.depends("linux-image-amd64") if one.startswith("linux-im")]
+        version = image.removeprefix("linux-image-")
+        names = [*releases.PROGRAM_PACKAGES]
+        files = apt.fetch(names, target / "root", suite=release.suite)
+        say("fetching its kernel")
+        files |= apt.fetch([image], target / "root", suite=release.suite)
+        headers = apt.fetch(
+            [f"linux-headers-{version}"], target / "headers", suite=release.suite
+        )
+        _compile_python(target / "root")
+        facts = {"kernel": version, "packages": sorted({*files, *headers}), "files": files}
+        (target / "packages.json").write_text(json.dumps(facts))
+
+    wanted = digest(*releases.PROGRAM_PACKAGES, release.suite)
+    return _kept(f"debian-{release.number}-{wanted}", make)
+
+
+def _compile_python(root: Path) -> None:
+    """Compile what a guest imports: there it would take long, and at each start anew."""
+    python = next(iter(root.glob("usr/bin/python3.*[0-9]")))
+    _inside(root, python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash",
+            "-x", "/(test|idlelib|lib2to3|distutils|ensurepip|tkinter)/", str(root / "usr/lib"))
+
+
+def _driver(release: Release, root: Path, version: str, say: Callable[[str], None]) -> Path:
+    """The module and the provider for the guest of ``root``."""
+
+    def source(target: Path) -> None:
+        say("fetching the sources of rdma-core")
+        archive_file = _apt(qemu.SUITE).source("rdma-core", target)
+        toolchain.unpack_source(archive_file, target)
+        archive_file.unlink()
+
+    def make(target: Path) -> None:
+        say("compiling the guest's driver")
+        toolchain.build_module(root / "headers", version, target / "module")
+        (rdma_core,) = [path for path in sources.iterdir() if path.is_dir()]
+        libraries = next(iter((root / "root").glob("**/libibverbs.so.1"))).parent
+        toolchain.build_provider(rdma_core, libraries, target / "provider")
+
+    sources = _kept("rdma-core", source)
+    return _kept(f"driver-{release.number}-{digest(root.name, toolchain.source_key())}", make)
+
+
+# Contents ---------------------------------------------------------------------------------------
+
+
+def _nodes(root: Path, facts: Mapping[str, object], extra: Path | None) -> dict[str, Node]:
+    """All that the first file system holds."""
+    files: Mapping[str, list[str]] = facts["files"]  # type: ignore[assignment]
+    version = str(facts["kernel"])
+    nodes = {name: Node.folder() for name in _FOLDERS}
+    nodes |= {f"/{name}": Node.link(f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")}
+    nodes["/usr/bin/sh"] = Node.link("bash")
+    nodes |= _programs(root / "root", files)
+    nodes |= tree.libraries_of(root / "root", nodes)
+    nodes |= _modules(root / "root", version, extra)
+    if extra is not None:
+        provider = (extra / "provider/librocinante-rdmav34.so").read_bytes()
+        nodes[f"{_PROVIDERS}/librocinante-rdmav34.so"] = Node.file(provider)
+        named = (extra / "provider/rocinante.driver").read_bytes()
+        nodes["/etc/libibverbs.d/rocinante.driver"] = Node.file(named)
+    for path in (_HERE / "guest").iterdir():
+        place = "/init" if path.name == "init" else f"/etc/{path.name}"
+        nodes[place] = Node.file(path.read_bytes(), executable=path.name == "init")
+    return nodes
+
+
+def _programs(root: Path, files: Mapping[str, list[str]]) -> dict[str, Node]:
+    """Programs and what belongs to them; of providers, that of Soft-RoCE alone: each costs time
+    in each program that is started."""
+    found: dict[str, Node] = {}
+    chosen = (*(f"{name}_" for name in releases.PROGRAM_PACKAGES), *releases.LIBRARY_PACKAGES)
+    for name, paths in files.items():
+        if name.startswith(chosen):
+            found |= tree.nodes_of(root, paths)
+    for place in list(found):
+        is_provider = place.startswith((f"{_PROVIDERS}/", "/etc/libibverbs.d/"))
+        if is_provider and "rxe" not in place:
+            del found[place]
+    return found
+
+
+def _modules(root: Path, version: str, extra: Path | None) -> dict[str, Node]:
+    """Modules without compression, and the tables by which modprobe finds them."""
+    files = kernel.module_files(root)
+    for module in releases.NEEDED_MODULES:
+        if module not in files:
+            raise ToolError(f"The kernel {version} has no module {module}")
+    with tempfile.TemporaryDirectory(prefix="rocinante") as work:
+        folder = Path(work, "lib/modules", version)
+        for name in kernel.loading_order(releases.MODULES, files):
+            path = folder / "kernel" / f"{name}.ko"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(_unsigned(kernel.read_module(files[name])))
+        if extra is not None:
+            (folder / "kernel/rocinante.ko").write_bytes(
+                (extra / "module/rocinante.ko").read_bytes()
+            )
+        for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
+            for found in root.glob(f"**/lib/modules/{version}/{name}"):
+                (folder / name).write_bytes(found.read_bytes())
+        _depmod(root, Path(work), version)
+        return {
+            f"/usr/lib/modules/{version}/{path.relative_to(folder)}": Node.file(path.read_bytes())
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+
+
+def _unsigned(module: bytes) -> bytes:
+    """A module without its signature, which takes long to check. The kernel notes that it is so.
+
+    Spec: Linux, include/linux/module_signature.h: the signature, 12 bytes about it, a mark.
+    """
+    if not module.endswith(_SIGNED):
+        return module
+    about = module[: -len(_SIGNED)]
+    return about[: -12 - int.from_bytes(about[-4:], "big")]
+
+
+def _depmod(root: Path, base: Path, version: str) -> None:
+    kmod = next(path for path in root.glob("**/bin/kmod") if path.is_file())
+    _inside(root, kmod, "-b", str(base), version, name="depmod")
+
+
+def _inside(root: Path, program: Path, *arguments: str, name: str = "") -> None:
+    """Run a program of the packages in ``root`` on this machine, by its own loader."""
+    libraries = ":".join(str(root / f"{top}lib/x86_64-linux-gnu") for top in ("", "usr/"))
+    done = subprocess.run(
+        [
+            *(str(tree.loader_of(root)), "--argv0", name or str(program)),
+            *("--library-path", libraries, str(program), *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "PYTHONHOME": str(root / "usr"), "PYTHONPATH": ""},
+    )
+    if done.returncode:
+        raise ToolError(f"{name or program.name} of the guest: {done.stderr.strip()[-200:]}")

@@ -1,0 +1,118 @@
+"""The kernel module and the provider, compiled for a guest, by their own Makefiles."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from sim.rtl.env import REPO, ToolError
+from sim.rtl.verilog import digest
+
+__all__ = ["LOADER", "SOURCES", "build_module", "build_provider", "source_key", "unpack_source"]
+
+#: Sources of both, if they are there; each folder has a Makefile.
+SOURCES = REPO / "sim/guest/linux"
+LOADER = "ld-linux-x86-64.so.2"
+#: Programs of the kernel's build that were compiled for the guest's release.
+_KBUILD_PROGRAMS = ("scripts/basic/fixdep", "scripts/mod/modpost", "tools/objtool/objtool")
+_ERROR_LINES = 3
+
+
+def source_key() -> str:
+    """Known by the contents of the sources and of what generates their header."""
+    files = [*_files(SOURCES), *_files(REPO / "hdl/abi")]
+    return digest(*(part for path in files for part in (path.name, path.read_bytes())))
+
+
+def build_module(headers: Path, kernel: str, work: Path) -> Path:
+    """The module for a kernel whose header packages were unpacked in ``headers``."""
+    _wrap_programs(headers)
+    tree = headers / f"usr/src/linux-headers-{kernel}"
+    if not tree.is_dir():
+        raise ToolError(f"The packages of the kernel's headers have no {tree.name}")
+    _complete(headers, tree)
+    _make("kernel", f"KDIR={tree}", f"O={work}")
+    return _made(work / "rocinante.ko")
+
+
+def build_provider(source: Path, libraries: Path, work: Path) -> list[Path]:
+    """The provider and the file that names it to libibverbs.
+
+    source: of rdma-core. libraries: a folder with the guest's libibverbs.so.1.
+    """
+    _make("provider", f"RDMA_CORE={source}", f"LIBS={libraries}", f"O={work}")
+    return [_made(work / name) for name in ("librocinante-rdmav34.so", "rocinante.driver")]
+
+
+def unpack_source(archive: Path, target: Path) -> Path:
+    """The folder of a source package's upstream archive."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(target, filter="data")
+    (folder,) = [path for path in target.iterdir() if path.is_dir()]
+    return folder
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pyc")
+
+
+def _wrap_programs(headers: Path) -> None:
+    """Let programs of the kernel's build run with the libraries of their own release.
+
+    They may be newer than this machine's.
+    """
+    loader = headers / "usr/lib64" / LOADER
+    if not loader.exists():
+        loader = headers / "lib64" / LOADER
+    paths = [headers / f"{top}lib/x86_64-linux-gnu" for top in ("", "usr/")]
+    for kbuild in headers.glob("usr/lib/linux-kbuild-*"):
+        for name in _KBUILD_PROGRAMS:
+            program = kbuild / name
+            own = program.with_name(f"{program.name}.packaged")
+            if not program.exists() or own.exists():
+                continue
+            program.rename(own)
+            program.write_text(
+                f'#!/bin/sh\nexec "{loader}" --library-path "{paths[0]}:{paths[1]}" "{own}" "$@"\n'
+            )
+            program.chmod(0o755)
+
+
+def _complete(headers: Path, tree: Path) -> None:
+    """Let the headers' links and Makefile name what was unpacked beside them."""
+    for path in tree.iterdir():
+        target = Path(os.readlink(path)) if path.is_symlink() else Path()
+        if target.is_absolute():
+            path.unlink()
+            path.symlink_to(headers / target.relative_to("/"))
+    makefile = tree / "Makefile"
+    text = makefile.read_text()
+    makefile.write_text(text.replace("include /usr/src/", f"include {headers}/usr/src/"))
+
+
+def _make(part: str, *settings: str) -> None:
+    for tool, package in (("make", "make"), ("gcc", "gcc")):
+        if shutil.which(tool) is None:
+            raise ToolError(f"{tool} not found: apt-get install {package}")
+    done = subprocess.run(
+        ["make", "-C", str(SOURCES / part), f"PYTHON={sys.executable}", *settings],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "PYTHONPATH": str(REPO)},
+    )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "rror" in line] or [done.stderr]
+        raise ToolError(f"The guest's {part} part does not compile: " + "\n".join(lines[:_ERROR_LINES]))
+
+
+def _made(path: Path) -> Path:
+    if not path.exists():
+        raise ToolError(f"The guest's Makefiles have not made {path.name}")
+    return path
