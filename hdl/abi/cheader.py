@@ -1,7 +1,8 @@
 """Writes the C header of the ABI: ``python -m hdl.abi.cheader`` prints ``virtio_rdma.h``.
 
 The header holds the structures that a driver and the device share, as packed structs, and the
-numbers in them. It needs C11 or C++11, and GCC's attribute ``packed``, which clang has too.
+numbers in them. It needs C11 or C++11, and GCC's attribute ``packed``, which clang has too. Code
+of the Linux kernel includes it as well: fields have the kernel's little-endian types there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from enum import Enum, EnumType
 
 from hdl.abi import enums, virtio_rdma
 from hdl.abi.layout import Array, Bytes, Field, Kind, Scalar, Struct, Union
+from hdl.csr.counter_names import COUNTERS, HIGH, LOW, PORT_COUNTERS, RDMA_CORE_NAMES
 
 __all__ = ["c_header", "c_name"]
 
@@ -41,7 +43,7 @@ _CONSTANTS = (
 )
 
 _HEAD = """\
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 OR BSD-2-Clause */
 /*
  * The virtio-rdma ABI of Rocinante: what a guest's driver and the device share.
  * Written by "./rocinante header" from hdl/abi; docs/abi.md explains the structures.
@@ -50,12 +52,20 @@ _HEAD = """\
 #ifndef VIRTIO_RDMA_H
 #define VIRTIO_RDMA_H
 
+#ifdef __KERNEL__
+#include <linux/types.h>
+
+typedef __le16 vrdma_le16;
+typedef __le32 vrdma_le32;
+typedef __le64 vrdma_le64;
+#else
 #include <stddef.h>
 #include <stdint.h>
 
 typedef uint16_t vrdma_le16;
 typedef uint32_t vrdma_le32;
 typedef uint64_t vrdma_le64;
+#endif
 """
 
 _QUEUES = """
@@ -84,8 +94,19 @@ def c_header() -> str:
     header = (virtio_rdma.REQUEST_HEADER, virtio_rdma.RESPONSE_HEADER)
     for struct in (*header, *virtio_rdma.STRUCTS, *virtio_rdma.ADDITIONS):
         lines += _declarations(struct, declared)
-    lines.append("#endif /* VIRTIO_RDMA_H */")
+    lines += [*_counters(), "", "#endif /* VIRTIO_RDMA_H */"]
     return "\n".join(lines) + "\n"
+
+
+def _counters() -> Iterator[str]:
+    """A list of the counters in the order of their words, for a macro of name and words each."""
+    yield "/* Counters behind struct virtio_rdma_counter_window: X(name, words of 32 bits). */"
+    yield f"#define {PREFIX.upper()}COUNTERS(X) \\"
+    names = [name for name in PORT_COUNTERS + COUNTERS if not name.endswith(HIGH)]
+    for name in names:
+        short = name.removesuffix(LOW)
+        last = "" if name == names[-1] else " \\"
+        yield f"\tX({RDMA_CORE_NAMES.get(short, short)}, {1 if short == name else 2}){last}"
 
 
 def _define(name: str, value: int) -> str:
