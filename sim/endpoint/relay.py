@@ -10,7 +10,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +38,19 @@ def serve(
     listener: socket.socket | None,
     *,
     requests: bool = True,
+    asks: Mapping[signal.Signals, bytes] | None = None,
 ) -> Any:
     """Run the simulation; its results. Standard input and output are the client's meanwhile.
 
     test_module: a bench that begins with ``sim.endpoint.control.Control``. spec: what it is
     told. listener: where its wire's peers connect. requests: False leaves standard input alone.
+    asks: lines that the simulation gets when a signal comes.
     """
     from sim.rtl.build import run
 
     with tempfile.TemporaryDirectory(prefix="rocinante") as folder:
         relay = Relay(Path(folder) / "control", listener, requests=requests)
-        with relay.stopped_by_signals():
+        with relay.stopped_by_signals(), relay.asked_by_signals(asks or {}):
             try:
                 return run(
                     model,
@@ -94,6 +96,22 @@ class Relay:
         """End in good order when told to."""
         signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {number: signal.signal(number, lambda *_: self.stop()) for number in signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def asked_by_signals(self, asks: Mapping[signal.Signals, bytes]) -> Iterator[None]:
+        """Pass a line on to the simulation for each signal."""
+
+        def ask(number: int, _frame: Any) -> None:
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    self._connection.sendall(asks[signal.Signals(number)])
+
+        before = {number: signal.signal(number, ask) for number in asks}
         try:
             yield
         finally:

@@ -13,9 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import cocotb
-from cocotb.triggers import Event, First, NullTrigger, Timer, ValueChange
+from cocotb.triggers import (
+    Event,
+    First,
+    NullTrigger,
+    SimTimeoutError,
+    Timer,
+    ValueChange,
+    with_timeout,
+)
 
+from firmware.device import HardwareError
 from hdl.config import FUNCTION_RDMA, NicConfig
+from sim.bench.stall import stall_report
 from sim.bench.system import FIRMWARE_POLL_NS, Node
 from sim.bench.testbench import Testbench
 from sim.endpoint.control import Control
@@ -35,6 +45,8 @@ QUIET_NS = 4_000
 #: While only timers run: how long to sleep before simulated time follows the wall clock, s, and how
 #: far it goes between two looks at the sockets, ns.
 NAP_S, STRIDE_NS = 0.002, 5_000_000
+#: How long the registers of a card's counters may take, simulated us.
+COUNTERS_US = 1000
 #: A host's own memory, bytes: its guests' is theirs.
 MEMORY = 64 << 20
 
@@ -229,7 +241,7 @@ class Serving:
     def _exchange(self, patience: float | None) -> None:
         """Pass on what there is in every direction; waits for something, ``patience`` s at most."""
         poll = select.poll()
-        self._control.lines.register(poll, reading=False)
+        self._control.lines.register(poll, reading=True)
         due = patience
         for door in self._doors:
             door.register(poll)
@@ -239,16 +251,27 @@ class Serving:
                 due = soon if due is None else min(due, soon)
         found = dict(poll.poll(None if due is None else max(0, 1000 * due)))
         self._control.lines.service(found.get(self._control.lines.fileno(), 0))
+        while self._control.lines.next() is not None:  # there is but one thing to ask for
+            self._control.say(stall_report(self._testbench))
         for door in self._doors:
             door.service(found)
         if self._network is not None:
             self._network.service()
 
-    def close(self) -> None:
-        """Serve nobody any more."""
+    async def close(self) -> None:
+        """Serve nobody any more, and tell what the cards have counted."""
         for door in self._doors:
             door.close()
-        self._control.say(f"{self._now()} ns of simulated time")
+        told = self._now()
+        for index, card in enumerate(self._cards):
+            try:
+                counters = await with_timeout(card.node.registers.counters(), COUNTERS_US, "us")
+            except (SimTimeoutError, HardwareError) as error:
+                self._control.say(f"card {index}: no counters: {error or 'registers are silent'}")
+                continue
+            counted = [f"{name} {value}" for name, value in counters.items() if value]
+            self._control.say(f"card {index}: {', '.join(counted) or 'nothing counted'}")
+        self._control.say(f"{told} ns of simulated time")
 
 
 @cocotb.test()
@@ -260,6 +283,6 @@ async def card(dut: Any) -> None:
         Wire.capture(pcap)
     await serving.start(dut)
     await serving.run()
-    serving.close()
+    await serving.close()
     Wire.end_capture()
     control.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -61,7 +62,8 @@ def serve(
     }
     if spec["pcap"] is not None:
         spec["pcap"] = str(spec["pcap"].resolve())
-    relay.serve(model, "sim.host.bench", spec, listener, requests=False)
+    asks = {signal.SIGUSR1: b"stall\n"}
+    relay.serve(model, "sim.host.bench", spec, listener, requests=False, asks=asks)
 
 
 @click.command()

@@ -50,7 +50,7 @@ def build(release: Release, say: Callable[[str], None]) -> Image:
     say: takes what is under way. Raises ToolError: packages that cannot be had, a driver that does
     not compile.
     """
-    driver = (toolchain.SOURCES / "kernel/Makefile").exists()
+    driver = toolchain.has("kernel")
     root = _unpacked(release, say)
     facts = json.loads((root / "packages.json").read_text())
     extra = _driver(release, root, facts["kernel"], say) if driver else None
@@ -153,6 +153,8 @@ def _driver(release: Release, root: Path, version: str, say: Callable[[str], Non
     def make(target: Path) -> None:
         say("compiling the guest's driver")
         toolchain.build_module(root / "headers", version, target / "module")
+        if not toolchain.has("provider"):
+            return
         (rdma_core,) = [path for path in sources.iterdir() if path.is_dir()]
         libraries = next(iter((root / "root").glob("**/libibverbs.so.1"))).parent
         toolchain.build_provider(rdma_core, libraries, target / "provider")
@@ -174,7 +176,7 @@ def _nodes(root: Path, facts: Mapping[str, object], extra: Path | None) -> dict[
     nodes |= _programs(root / "root", files)
     nodes |= tree.libraries_of(root / "root", nodes)
     nodes |= _modules(root / "root", version, extra)
-    if extra is not None:
+    if extra is not None and (extra / "provider").exists():
         provider = (extra / "provider/librocinante-rdmav34.so").read_bytes()
         nodes[f"{_PROVIDERS}/librocinante-rdmav34.so"] = Node.file(provider)
         named = (extra / "provider/rocinante.driver").read_bytes()

@@ -13,14 +13,17 @@ from pathlib import Path
 from sim.rtl.env import REPO, ToolError
 from sim.rtl.verilog import digest
 
-__all__ = ["LOADER", "SOURCES", "build_module", "build_provider", "source_key", "unpack_source"]
+__all__ = ["LOADER", "SOURCES", "build_module", "build_provider", "has", "source_key", "unpack_source"]
 
 #: Sources of both, if they are there; each folder has a Makefile.
 SOURCES = REPO / "sim/guest/linux"
 LOADER = "ld-linux-x86-64.so.2"
-#: Programs of the kernel's build that were compiled for the guest's release.
-_KBUILD_PROGRAMS = ("scripts/basic/fixdep", "scripts/mod/modpost", "tools/objtool/objtool")
 _ERROR_LINES = 3
+
+
+def has(part: str) -> bool:
+    """Whether there are sources of a part, kernel or provider."""
+    return (SOURCES / part / "Makefile").exists()
 
 
 def source_key() -> str:
@@ -37,7 +40,9 @@ def build_module(headers: Path, kernel: str, work: Path) -> Path:
         raise ToolError(f"The packages of the kernel's headers have no {tree.name}")
     _complete(headers, tree)
     _make("kernel", f"KDIR={tree}", f"O={work}")
-    return _made(work / "rocinante.ko")
+    module = _made(work / "rocinante.ko")
+    subprocess.run(["strip", "--strip-debug", str(module)], check=True)
+    return module
 
 
 def build_provider(source: Path, libraries: Path, work: Path) -> list[Path]:
@@ -70,17 +75,23 @@ def _wrap_programs(headers: Path) -> None:
     if not loader.exists():
         loader = headers / "lib64" / LOADER
     paths = [headers / f"{top}lib/x86_64-linux-gnu" for top in ("", "usr/")]
-    for kbuild in headers.glob("usr/lib/linux-kbuild-*"):
-        for name in _KBUILD_PROGRAMS:
-            program = kbuild / name
-            own = program.with_name(f"{program.name}.packaged")
-            if not program.exists() or own.exists():
-                continue
-            program.rename(own)
-            program.write_text(
-                f'#!/bin/sh\nexec "{loader}" --library-path "{paths[0]}:{paths[1]}" "{own}" "$@"\n'
-            )
-            program.chmod(0o755)
+    for path in sorted(headers.glob("usr/lib/linux-kbuild-*/**/*")):
+        own = path.with_name(f"{path.name}.packaged")
+        if path.suffix == ".packaged" or own.exists() or not _is_program(path):
+            continue
+        path.rename(own)
+        path.write_text(
+            "#!/bin/sh\n"
+            f'exec "{loader}" --argv0 "$0" --library-path "{paths[0]}:{paths[1]}" "{own}" "$@"\n'
+        )
+        path.chmod(0o755)
+
+
+def _is_program(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file() or not path.stat().st_mode & 0o100:
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def _complete(headers: Path, tree: Path) -> None:

@@ -31,6 +31,7 @@ FOLDERS = (
     "sim.endpoint",
     "sim.host",
     "sim.interop",
+    "sim.machine",
     "sim.board",
     "tests",
 )
