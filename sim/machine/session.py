@@ -89,7 +89,7 @@ class Session:
         if client is not server and server.status in (None, 0):
             self._start(client)
             self._follow(lambda: client.status is not None, until)
-            over = time.monotonic() + OTHER_S
+            over = time.monotonic() + (0.0 if client.status else OTHER_S)
             with contextlib.suppress(TimeoutError):
                 self._follow(lambda: server.status is not None, over)
         else:
