@@ -45,6 +45,8 @@ QUIET_NS = 4_000
 #: While only timers run: how long to sleep before simulated time follows the wall clock, s, and how
 #: far it goes between two looks at the sockets, ns.
 NAP_S, STRIDE_NS = 0.002, 5_000_000
+#: What the command may ask for: where the cards stand, and what they have counted.
+STALL, COUNT = b"stall", b"count"
 #: How long the registers of a card's counters may take, simulated us.
 COUNTERS_US = 1000
 #: A host's own memory, bytes: its guests' is theirs.
@@ -70,6 +72,14 @@ class ServedCard:
         await self.node.prepare()
         host.set()
         cocotb.start_soon(self._firmware())
+
+    async def counted(self) -> str:
+        """The counters that are not 0. They begin anew with a device reset of an only function."""
+        try:
+            counters = await with_timeout(self.node.registers.counters(), COUNTERS_US, "us")
+        except (SimTimeoutError, HardwareError) as error:
+            return f"its registers do not answer {error}".rstrip()
+        return ", ".join(f"{name} {value}" for name, value in counters.items() if value) or "nothing"
 
     def look(self) -> None:
         """Have the firmware look for work."""
@@ -111,6 +121,7 @@ class Serving:
         self._control, self._spec = control, control.spec
         self._doors: list[Door] = []
         self._stirred = 0
+        self._asked: list[bytes] = []
         self._seen: tuple[Any, ...] = ()
         self._looked_ns = 0
         self._since: tuple[float, int] | None = None
@@ -170,6 +181,8 @@ class Serving:
     async def run(self) -> None:
         """Serve until the command has gone."""
         while not self._control.lines.gone:
+            if self._asked:
+                await self._answer()
             quiet = self._quiet()
             if self._pace.look(quiet):
                 await NullTrigger()
@@ -251,27 +264,28 @@ class Serving:
                 due = soon if due is None else min(due, soon)
         found = dict(poll.poll(None if due is None else max(0, 1000 * due)))
         self._control.lines.service(found.get(self._control.lines.fileno(), 0))
-        while self._control.lines.next() is not None:  # there is but one thing to ask for
-            self._control.say(stall_report(self._testbench))
+        while (line := self._control.lines.next()) is not None:
+            self._asked.append(line)
         for door in self._doors:
             door.service(found)
         if self._network is not None:
             self._network.service()
 
-    async def close(self) -> None:
-        """Serve nobody any more, and tell what the cards have counted."""
+    async def _answer(self) -> None:
+        """Tell the command what it has asked for."""
+        asked, self._asked = self._asked, []
+        for what in asked:
+            if what == STALL:
+                self._control.say(stall_report(self._testbench))
+            for index, card in enumerate(self._cards):
+                self._control.say(f"card {index}: {await card.counted()}")
+            self._control.say(f"{self._now()} ns of simulated time so far")
+
+    def close(self) -> None:
+        """Serve nobody any more."""
         for door in self._doors:
             door.close()
-        told = self._now()
-        for index, card in enumerate(self._cards):
-            try:
-                counters = await with_timeout(card.node.registers.counters(), COUNTERS_US, "us")
-            except (SimTimeoutError, HardwareError) as error:
-                self._control.say(f"card {index}: no counters: {error or 'registers are silent'}")
-                continue
-            counted = [f"{name} {value}" for name, value in counters.items() if value]
-            self._control.say(f"card {index}: {', '.join(counted) or 'nothing counted'}")
-        self._control.say(f"{told} ns of simulated time")
+        self._control.say(f"{self._now()} ns of simulated time")
 
 
 @cocotb.test()
@@ -283,6 +297,6 @@ async def card(dut: Any) -> None:
         Wire.capture(pcap)
     await serving.start(dut)
     await serving.run()
-    await serving.close()
+    serving.close()
     Wire.end_capture()
     control.close()

@@ -62,7 +62,8 @@ def serve(
     }
     if spec["pcap"] is not None:
         spec["pcap"] = str(spec["pcap"].resolve())
-    asks = {signal.SIGUSR1: b"stall\n"}
+    # What the bench takes.
+    asks = {signal.SIGUSR1: b"stall\n", signal.SIGUSR2: b"count\n"}
     relay.serve(model, "sim.host.bench", spec, listener, requests=False, asks=asks)
 
 

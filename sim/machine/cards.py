@@ -13,11 +13,13 @@ from pathlib import Path
 
 from sim.rtl.env import ToolError
 
-__all__ = ["SERVED", "Cards"]
+__all__ = ["SERVED", "SO_FAR", "Cards"]
 
 #: What the command says when the sockets are there.
 SERVED = "the card is served"
-#: Seconds for its end, in which it reads the counters.
+#: What it says behind an answer.
+SO_FAR = " ns of simulated time so far"
+#: Seconds for its end, in good order.
 _END_S = 60
 _CHUNK = 1 << 16
 
@@ -70,9 +72,13 @@ class Cards:
         """Whether the sockets are there."""
         return SERVED in self.lines
 
-    def ask_where_it_stands(self) -> None:
-        """Have the cards say what is not at rest in them."""
-        self.process.send_signal(signal.SIGUSR1)
+    def ask(self, stall: bool) -> None:
+        """Have the cards say what they have counted, and before it what is not at rest in them.
+
+        The last line that comes then ends with ``SO_FAR``.
+        """
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGUSR1 if stall else signal.SIGUSR2)
 
     def end(self) -> int:
         """End them in good order, with their counters; the status."""

@@ -154,10 +154,9 @@ def _run(commands: Sequence[Sequence[str]], chosen: dict[str, Any]) -> int:
         except TimeoutError:
             status = HUNG
             console.err.print(f"Error: stopped after {chosen['timeout']:g} s", highlight=False)
-            for line in lab.session.report():
-                console.err.print(line, markup=False, highlight=False, soft_wrap=True)
         except Failure as error:
             raise click.ClickException(str(error)) from None
-        for name, text in lab.end().items():
-            console.err.print(f"{name}: {text}", markup=False, highlight=False, soft_wrap=True)
+        for line in lab.session.account(stall=status == HUNG):
+            console.err.print(line, markup=False, highlight=False, soft_wrap=True)
+        lab.end()
     return status

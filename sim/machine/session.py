@@ -7,11 +7,11 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sim.machine import terminal
-from sim.machine.cards import Cards
+from sim.machine.cards import SO_FAR, Cards
 from sim.machine.guests import Guest
 
 __all__ = ["HUNG", "Failure", "Run", "Session"]
@@ -130,24 +130,19 @@ class Session:
         while time.monotonic() < until and any(one.process.poll() is None for one in self.guests):
             self._exchange(0.1)
 
-    def report(self) -> list[str]:
-        """Where cards and guests stand when a command hangs."""
+    def account(self, *, stall: bool = False) -> list[str]:
+        """What the cards have counted; if they hang, where they stand and what consoles say."""
         before = len(self.cards.lines)
-        self.cards.ask_where_it_stands()
+        self.cards.ask(stall)
         until = time.monotonic() + REPORT_S
-        while time.monotonic() < until and not self._reported(before):
+        while time.monotonic() < until and self.cards.process.poll() is None:
+            if self.cards.lines[before:] and self.cards.lines[-1].endswith(SO_FAR):
+                break
             self._exchange(0.2)
         found = self.cards.lines[before:]
-        for guest in self.guests:
+        for guest in self.guests if stall else ():
             found += [f"{guest.plan.name}'s console:", *guest.last_lines()]
         return found
-
-    def _reported(self, before: int) -> bool:
-        """Whether the last card's last line has come."""
-        said = self.cards.lines[before:]
-        return any(line.startswith("  wire:") for line in said) and len(
-            [line for line in said if line.startswith("Card ")]
-        ) == len([line for line in said if line.startswith("  wire:")])
 
     # The loop -----------------------------------------------------------------------------------
 
@@ -256,15 +251,3 @@ def _print(run: Run, data: bytes, *, end: bool = False) -> None:
         data = b"".join(run.name.encode() + b": " + line + b"\n" for line in lines)
     out.write(data)
     out.flush()
-
-
-def counted(lines: Sequence[str]) -> Mapping[str, str]:
-    """What cards have said of themselves at their end: counters, and the time."""
-    found = {}
-    for line in lines:
-        name, _, value = line.partition(": ")
-        if name.startswith("card ") and name[5:].isdigit():
-            found[name] = value
-        elif line.endswith(" ns of simulated time"):
-            found["simulated time"] = f"{line.split(maxsplit=1)[0]} ns"
-    return found
