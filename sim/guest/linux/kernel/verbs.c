@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Device attributes, contexts of processes, protection domains, and the list of operations. */
+#include <linux/version.h>
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
 #include <rdma/ib_mad.h>
@@ -242,6 +243,16 @@ static int roc_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	return err == -EINVAL ? -EBUSY : err;
 }
 
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
+static int roc_create_cq_attrs(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
+			       struct uverbs_attr_bundle *attrs)
+{
+	return roc_create_cq(ibcq, attr, attrs ? &attrs->driver_udata : NULL);
+}
+#else
+#define roc_create_cq_attrs roc_create_cq
+#endif
+
 const struct ib_device_ops roc_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = RDMA_DRIVER_UNKNOWN,
@@ -253,7 +264,7 @@ const struct ib_device_ops roc_ops = {
 	.alloc_pd = roc_alloc_pd,
 	.alloc_ucontext = roc_alloc_ucontext,
 	.create_ah = roc_create_ah,
-	.create_cq = roc_create_cq,
+	.create_cq = roc_create_cq_attrs,
 	.create_qp = roc_create_qp,
 	.create_user_ah = roc_create_ah,
 	.dealloc_pd = roc_dealloc_pd,
