@@ -176,6 +176,7 @@ SIM = {
     "endpoint": {"tools", *RUNS},
     "host": {"tools", "endpoint", *RUNS},
     "interop": {"tools", "endpoint", *RUNS},
+    "machine": {"tools", "endpoint", "interop", *RUNS},
     "board": {"tools", "make", "endpoint", *RUNS},
 }
 

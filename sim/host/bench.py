@@ -79,7 +79,9 @@ class ServedCard:
             counters = await with_timeout(self.node.registers.counters(), COUNTERS_US, "us")
         except (SimTimeoutError, HardwareError) as error:
             return f"its registers do not answer {error}".rstrip()
-        return ", ".join(f"{name} {value}" for name, value in counters.items() if value) or "nothing"
+        return (
+            ", ".join(f"{name} {value}" for name, value in counters.items() if value) or "nothing"
+        )
 
     def look(self) -> None:
         """Have the firmware look for work."""

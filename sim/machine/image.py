@@ -123,9 +123,7 @@ def _unpacked(release: Release, say: Callable[[str], None]) -> Path:
         files = apt.fetch(names, target / "root", suite=release.suite)
         say("fetching its kernel")
         files |= apt.fetch([image], target / "root", suite=release.suite)
-        headers = apt.fetch(
-            [f"linux-headers-{version}"], target / "headers", suite=release.suite
-        )
+        headers = apt.fetch([f"linux-headers-{version}"], target / "headers", suite=release.suite)
         _compile_python(target / "root")
         facts = {"kernel": version, "packages": sorted({*files, *headers}), "files": files}
         (target / "packages.json").write_text(json.dumps(facts))
@@ -137,8 +135,18 @@ def _unpacked(release: Release, say: Callable[[str], None]) -> Path:
 def _compile_python(root: Path) -> None:
     """Compile what a guest imports: there it would take long, and at each start anew."""
     python = next(iter(root.glob("usr/bin/python3.*[0-9]")))
-    _inside(root, python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash",
-            "-x", "/(test|idlelib|lib2to3|distutils|ensurepip|tkinter)/", str(root / "usr/lib"))
+    _inside(
+        root,
+        python,
+        "-m",
+        "compileall",
+        "-q",
+        "--invalidation-mode",
+        "unchecked-hash",
+        "-x",
+        "/(test|idlelib|lib2to3|distutils|ensurepip|tkinter)/",
+        str(root / "usr/lib"),
+    )
 
 
 def _driver(release: Release, root: Path, version: str, say: Callable[[str], None]) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,13 @@ from sim.machine.switch import Switch
 
 __all__ = ["Lab", "cards_of"]
 
+#: Seconds in which a card whose socket is there connects to its peer's.
+CONNECT_S = 60
 
-def cards_of(index: int, chosen: Mapping[str, Any], folder: Path | None, space: str = "") -> list[Card]:
+
+def cards_of(
+    index: int, chosen: Mapping[str, Any], folder: Path | None, space: str = ""
+) -> list[Card]:
     """The functions of card ``index``, each with an interface of its own beside it.
 
     They have the card's MAC address, so all but the first one's link-local addresses are given.
@@ -67,22 +71,14 @@ class Lab:
 
     def run(self) -> int:
         """Start all, and run the commands or the shell; the status."""
-        chosen = self._chosen
-        both = chosen["cards"] == 2 or chosen["peer"] == "card"
         sockets = self._folder / "cards"
         sockets.mkdir()
-        words = ["--width", chosen["width"], "--cards", "2" if both else "1", "--mac", chosen["mac"]]
-        words += ["--functions", str(chosen["functions"] or 1)]
-        words += ["--timer-scale", str(chosen["timer_scale"])]
-        words += ["--impair", chosen["impair"]] if chosen["impair"] else []
-        words += ["--pcap", str(chosen["pcap"])] if chosen["pcap"] else []
-        listener = None
-        if chosen["peer"] == "soft-roce":
-            listener = self._stack.enter_context(peer.listen(str(self._folder / "wire")))
-            words += ["--wire", f"unix:{self._folder / 'wire'}"]
-        cards = Cards(sockets, words)
+        listener, wire = None, self._folder / "wire"
+        if self._chosen["peer"] == "soft-roce":
+            listener = self._stack.enter_context(peer.listen(str(wire)))
+        cards = Cards(sockets, self._options(wire if listener else None))
         self._stack.callback(cards.close)
-        self.session = Session(cards, limit=chosen["timeout"])
+        self.session = Session(cards, limit=self._chosen["timeout"])
         self.session.await_cards()
         guests = self._guests(sockets, listener)
         self.session.guests = guests
@@ -90,59 +86,78 @@ class Lab:
         self.session.runs = self._runs(guests)
         return self.session.command() if self._commands else self.session.shell()
 
+    def _options(self, wire: Path | None) -> list[str]:
+        """Those of ``rocinante card``."""
+        chosen = self._chosen
+        both = chosen["cards"] == 2 or chosen["peer"] == "card"
+        options = {
+            "--width": chosen["width"],
+            "--cards": 2 if both else 1,
+            "--functions": chosen["functions"] or 1,
+            "--mac": chosen["mac"],
+            "--timer-scale": chosen["timer_scale"],
+            "--impair": chosen["impair"] or None,
+            "--pcap": chosen["pcap"],
+            "--wire": wire and f"unix:{wire}",
+        }
+        given = {name: str(value) for name, value in options.items() if value is not None}
+        return [word for pair in given.items() for word in pair]
+
     def end(self) -> None:
         """End all in good order."""
         self.session.end_guests()
         self.session.cards.end()
 
     def _guests(self, sockets: Path, listener: socket.socket | None) -> list[Guest]:
-        chosen, wires = self._chosen, [None, None]
+        """The guest; with a peer the peer's too. Each has a name, which is also its address's."""
+        chosen = self._chosen
         first = cards_of(0, chosen, sockets)
-        second = cards_of(1, chosen, sockets if listener is None else None)
-        if listener is None and chosen["peer"] == "none":
-            second = cards_of(1, chosen, sockets, CLIENT)
-            cards = [*first, *(second if chosen["cards"] == 2 else [])]
-            return [self._guest("guest", cards, None)]
+        if chosen["peer"] == "none":
+            second = cards_of(1, chosen, sockets, CLIENT) if chosen["cards"] == 2 else []
+            return [self._guest("guest", [*first, *second], None)]
         if listener is None:
-            wires = list(socket.socketpair())
+            second = cards_of(1, chosen, sockets)
+            wires = socket.socketpair()
         else:
-            listener.settimeout(60)
-            card, _ = listener.accept()
-            card.settimeout(None)
-            (ours, beside), (peers, other) = socket.socketpair(), socket.socketpair()
-            switch = Switch(card, ours, peers)
-            self._stack.callback(switch.close)
-            wires = [beside, other]
-        return [
-            self._guest(SERVER, first, wires[0]),
-            self._guest(CLIENT, second[:1] if listener else second, wires[1]),
-        ]
+            second = cards_of(1, chosen, None)[:1]
+            wires = self._switched(listener)
+        return [self._guest(SERVER, first, wires[0]), self._guest(CLIENT, second, wires[1])]
+
+    def _switched(self, listener: socket.socket) -> tuple[socket.socket, socket.socket]:
+        """The Ethernets of the guest with the card and of its peer, when the card has connected."""
+        listener.settimeout(CONNECT_S)
+        card, _ = listener.accept()
+        card.settimeout(None)
+        (ours, beside), (peers, other) = socket.socketpair(), socket.socketpair()
+        switch = Switch(card, ours, peers)
+        self._stack.callback(switch.close)
+        return beside, other
 
     def _guest(self, name: str, cards: Sequence[Card], wire: socket.socket | None) -> Guest:
         chosen, commands = self._chosen, self._commands
+        alone, two = chosen["peer"] == "none", chosen["cards"] == 2
         soft = all(card.socket is None for card in cards)
-        alone = chosen["peer"] == "none"
-        mine: dict[int, Sequence[str]] = {}
-        if alone:
-            mine = dict(zip(ENDS, commands))
-        elif commands:
-            mine = {ENDS[0]: commands[0 if name == SERVER else -1]}
-        hosts = {SERVER: "10.0.0.1", CLIENT: "10.0.0.2" if self._two else "10.0.0.1"}
-        # Nothing is waited for but the guest's own work, as each doorbell returns with its own.
-        sleep = not (alone and commands and not chosen["impair"] and chosen["timer_scale"] == 1.0)
-        spaces = {ENDS[1]: CLIENT} if alone and chosen["cards"] == 2 else {}
-        driver = None if soft else ""
-        plan = Plan(name, cards, hosts, mine, sleep, driver, soft, spaces)
+        mine = dict(
+            zip(ENDS, commands if alone else commands[:1] if name == SERVER else commands[1:])
+        )
+        # Of two clocks neither waits for the other, nor does one for the time-outs of a card.
+        waits = not alone or chosen["impair"] or chosen["timer_scale"] != 1.0
+        plan = Plan(
+            name,
+            cards,
+            {SERVER: "10.0.0.1", CLIENT: "10.0.0.1" if alone and not two else "10.0.0.2"},
+            mine,
+            sleep=bool(waits or not commands),
+            driver=None if soft else "",
+            soft_roce=soft,
+            spaces={ENDS[1]: CLIENT} if alone and two else {},
+        )
         guest = Guest(self._qemu, self._image, plan, self._folder, wire)
         self._stack.callback(guest.close)
         return guest
 
-    @property
-    def _two(self) -> bool:
-        return self._chosen["cards"] == 2 or self._chosen["peer"] != "none"
-
     def _runs(self, guests: Sequence[Guest]) -> list[Run]:
-        if len(self._commands) < 2:  # noqa: PLR2004
+        if len(self._commands) < 2:
             return [Run(guests[0], ENDS[0])]
         ends = ENDS if len(guests) == 1 else (ENDS[0], ENDS[0])
         return [

@@ -13,6 +13,7 @@ SEPARATOR = "::"
 #: The names of both sides' addresses, in all guests.
 SERVER, CLIENT = "server", "client"
 
+
 @dataclass(frozen=True)
 class _Program:
     """A program that is started twice: what is added for the server and for the client."""

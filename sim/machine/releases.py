@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LIBRARY_PACKAGES", "MODULES", "NEEDED_MODULES", "PROGRAM_PACKAGES", "RELEASES", "Release"]
+__all__ = [
+    "LIBRARY_PACKAGES",
+    "MODULES",
+    "NEEDED_MODULES",
+    "PROGRAM_PACKAGES",
+    "RELEASES",
+    "Release",
+]
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,14 @@ PROGRAM_PACKAGES = (
     *("ethtool", "iperf3", "iproute2", "iputils-ping", "netcat-openbsd", "pciutils"),
 )
 #: Packages that come along whole, by the beginning of their names.
-LIBRARY_PACKAGES = ("libpython3.", "python3.", "python3-minimal", "pci.ids", "libibverbs1", "libc-bin")
+LIBRARY_PACKAGES = (
+    "libpython3.",
+    "python3.",
+    "python3-minimal",
+    "pci.ids",
+    "libibverbs1",
+    "libc-bin",
+)
 #: Modules of the guest's kernel, loaded or at hand for modprobe, with all that they need.
 MODULES = (
     *("virtio_pci", "virtio_net", "qemu_fw_cfg", "ib_uverbs", "rdma_ucm", "ib_umad", "rdma_rxe"),

@@ -25,7 +25,7 @@ _CHUNK = 1 << 16
 
 
 class Failure(RuntimeError):
-    """Cards or guests do not run as they should; the first line says what, the others what is known."""
+    """Cards or guests do not run as they should: a line that says so, and what is known of it."""
 
 
 @dataclass
@@ -37,7 +37,6 @@ class Run:
     end: int
     name: str = ""
     status: int | None = None
-    started: bool = False
     listening: bool = False
     rest: bytes = b""
 
@@ -51,17 +50,15 @@ class _Line:
 
 @dataclass
 class Session:
-    """What goes on. say: takes a line about it. limit: seconds for commands, from their start."""
+    """What goes on. limit: seconds for commands, from their start."""
 
     cards: Cards
     guests: Sequence[Guest] = ()
     runs: Sequence[Run] = ()
-    say: Callable[[str], None] = lambda _: None
     limit: float | None = None
     up: set[str] = field(default_factory=set)
     _lines: dict[int, _Line] = field(default_factory=dict)
     _control: dict[str, bytes] = field(default_factory=dict)
-    _watched: bool = False
 
     # Steps --------------------------------------------------------------------------------------
 
@@ -74,9 +71,7 @@ class Session:
         """Until each guest can run commands."""
         for guest in self.guests:
             self._lines[guest.control.fileno()] = _Line(self._reader(guest))
-        self._until(
-            lambda: len(self.up) == len(self.guests), BOOT_S, "a guest has not come up"
-        )
+        self._until(lambda: len(self.up) == len(self.guests), BOOT_S, "a guest has not come up")
 
     def command(self) -> int:
         """Run the commands; the status of the last one that says something."""
@@ -115,7 +110,6 @@ class Session:
             return True
 
         self._lines[0] = _Line(keys)
-        run.started = True
         run.guest.control.sendall(f"shell rows {rows} columns {columns}\n".encode())
         with terminal.raw():
             self._follow(lambda: run.status is not None or bool(gone), None)
@@ -227,7 +221,6 @@ class Session:
         return [run for run in self.runs if run.guest is guest and str(run.end) == end]
 
     def _start(self, run: Run) -> None:
-        run.started = True
         run.guest.control.sendall(f"run {run.end}\n".encode())
 
     def _printer(self, run: Run) -> Callable[[], bool]:

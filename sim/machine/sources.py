@@ -47,7 +47,7 @@ class Apt:
         self._folder = folder
         for tool, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg")):
             if shutil.which(tool) is None:
-                raise ToolError(f"{tool} is missing: the guest needs a Debian or Ubuntu ({package})")
+                raise ToolError(f"{tool} not found: the guest is made on Debian ({package})")
         for name in ("lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         where = _mirror()

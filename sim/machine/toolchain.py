@@ -13,7 +13,15 @@ from pathlib import Path
 from sim.rtl.env import REPO, ToolError
 from sim.rtl.verilog import digest
 
-__all__ = ["LOADER", "SOURCES", "build_module", "build_provider", "has", "source_key", "unpack_source"]
+__all__ = [
+    "LOADER",
+    "SOURCES",
+    "build_module",
+    "build_provider",
+    "has",
+    "source_key",
+    "unpack_source",
+]
 
 #: Sources of both, if they are there; each folder has a Makefile.
 SOURCES = REPO / "sim/guest/linux"
@@ -130,7 +138,9 @@ def _make(part: str, *settings: str) -> None:
     )
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "rror" in line] or [done.stderr]
-        raise ToolError(f"The guest's {part} part does not compile: " + "\n".join(lines[:_ERROR_LINES]))
+        raise ToolError(
+            f"The guest's {part} part does not compile: " + "\n".join(lines[:_ERROR_LINES])
+        )
 
 
 def _made(path: Path) -> Path:

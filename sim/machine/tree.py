@@ -33,7 +33,10 @@ def placed(path: str) -> str:
 
 
 def nodes_of(root: Path, paths: Iterable[str]) -> dict[str, Node]:
-    """The files of packages which were unpacked in ``root``, without documents."""
+    """The files of packages which were unpacked in ``root``, without documents.
+
+    Beside each module of Python there is what it was compiled to, if it was.
+    """
     found = {}
     for path in paths:
         place, here = placed(path), root / path
@@ -44,9 +47,10 @@ def nodes_of(root: Path, paths: Iterable[str]) -> dict[str, Node]:
         elif here.is_file():
             executable = bool(here.stat().st_mode & 0o111)
             found[place] = Node.file(here.read_bytes(), executable=executable)
-            compiled = here.parent.glob(f"__pycache__/{here.stem}.*.pyc") if here.suffix == ".py" else ()
-            for path in compiled:
-                found[f"{PurePosixPath(place).parent}/__pycache__/{path.name}"] = Node.file(path.read_bytes())
+            if here.suffix == ".py":
+                for compiled in here.parent.glob(f"__pycache__/{here.stem}.*.pyc"):
+                    beside = str(PurePosixPath(place).parent / "__pycache__" / compiled.name)
+                    found[beside] = Node.file(compiled.read_bytes())
     return found
 
 
