@@ -22,6 +22,7 @@ _MEMORY_MIB = 768
 #: Frames of a path MTU of 4096 with all their headers, and to spare.
 NETDEV_MTU = 9000
 _CONSOLE_LINES = 8
+_PANIC = "Kernel panic - not syncing: "
 #: What a virtio-net of QEMU would leave to the other end, which may not be one.
 _OFFLOADS = (
     *("csum", "gso", "mrg_rxbuf", "host_tso4", "host_tso6", "host_ecn", "host_ufo"),
@@ -108,17 +109,28 @@ class Guest:
                 end.close()
 
     def last_lines(self) -> list[str]:
-        """What QEMU said, and the last lines of the guest's console."""
-        found = []
-        for path in (self._messages, self._console):
-            text = path.read_text(errors="replace") if path.exists() else ""
-            found += [line for line in text.splitlines() if line.strip()][-_CONSOLE_LINES:]
-        return found
+        """What QEMU said, and the last lines of the guest's console, or those before a panic."""
+        messages, console = self._said(self._messages), self._said(self._console)
+        found = [line for line in messages if ": warning: " not in line][-_CONSOLE_LINES:]
+        panics = [at for at, line in enumerate(console) if _PANIC in line]
+        end = panics[0] + 1 if panics else len(console)
+        return found + console[max(0, end - _CONSOLE_LINES) : end]
 
     @property
-    def console(self) -> str:
-        """All that its kernel and its first process have said."""
-        return self._console.read_text(errors="replace") if self._console.exists() else ""
+    def ended(self) -> str:
+        """How it has ended, "" while it runs."""
+        status = self.process.poll()
+        if status is None:
+            return ""
+        for line in self._said(self._console):
+            if _PANIC in line:
+                return f"the guest's kernel has panicked: {line.partition(_PANIC)[2]}"
+        return "the guest has ended by itself" if not status else f"QEMU ended with status {status}"
+
+    @staticmethod
+    def _said(path: Path) -> list[str]:
+        text = path.read_text(errors="replace") if path.exists() else ""
+        return [line for line in text.splitlines() if line.strip()]
 
     def close(self) -> None:
         """End QEMU."""
@@ -166,7 +178,7 @@ class Guest:
         hosts = "".join(f"{address} {name}\\n" for name, address in plan.hosts.items())
         driver = plan.driver if image.driver else None
         values = {
-            "NAME": plan.name,
+            "HOST": plan.name,
             "MTU": str(NETDEV_MTU),
             "PLACES": " ".join(places),
             "HOSTS": hosts,

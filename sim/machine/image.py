@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -64,7 +65,8 @@ def build(release: Release, say: Callable[[str], None]) -> Image:
         packed = next((root / "root/boot").glob("vmlinuz-*")).read_bytes()
         (target / "vmlinux").write_bytes(kernel.image(packed))
 
-    folder = _kept(f"image-{release.number}-{key}", make)
+    kind = f"image-{release.number}-"
+    folder = _kept(f"{kind}{key}", make, instead=kind)
     names = tuple(facts["packages"])
     return Image(folder / "vmlinux", folder / "initramfs", names, driver)
 
@@ -86,8 +88,11 @@ def _base() -> Path:
     return build_root() / "machine"
 
 
-def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder ``name``, which ``make`` fills if it is not there. Others wait meanwhile."""
+def _kept(name: str, make: Callable[[Path], None], *, instead: str = "") -> Path:
+    """The folder ``name``, which ``make`` fills if it is not there. Others wait meanwhile.
+
+    instead: the beginning of the names of folders that a new one takes the place of.
+    """
     folder = _base() / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
@@ -97,6 +102,9 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
                 made.mkdir()
                 make(made)
                 made.rename(folder)
+            for old in folder.parent.glob(f"{instead}*") if instead else ():
+                if old.is_dir() and old != folder:
+                    shutil.rmtree(old, ignore_errors=True)
     return folder
 
 
@@ -104,11 +112,6 @@ def _apt(suite: str) -> Apt:
     """apt for a release; the backports are looked at when they are asked for."""
     suites = [suite, qemu.BACKPORTS] if suite == qemu.SUITE else [suite]
     return Apt(_base() / "apt" / suite, suites)
-
-
-def _locked_apt(suite: str) -> FileLock:
-    (_base() / "apt").mkdir(parents=True, exist_ok=True)
-    return FileLock(_base() / "apt" / f"{suite}.lock")
 
 
 def _unpacked(release: Release, say: Callable[[str], None]) -> Path:
@@ -168,7 +171,8 @@ def _driver(release: Release, root: Path, version: str, say: Callable[[str], Non
         toolchain.build_provider(rdma_core, libraries, target / "provider")
 
     sources = _kept("rdma-core", source)
-    return _kept(f"driver-{release.number}-{digest(root.name, toolchain.source_key())}", make)
+    kind = f"driver-{release.number}-"
+    return _kept(f"{kind}{digest(root.name, toolchain.source_key())}", make, instead=kind)
 
 
 # Contents ---------------------------------------------------------------------------------------

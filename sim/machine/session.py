@@ -165,7 +165,7 @@ class Session:
                     self._exchange(0)
                     if done():
                         return
-                    raise self._failure(f"{guest.plan.name}: the guest has ended by itself")
+                    raise self._failure(f"{guest.plan.name}: {guest.ended}")
 
     def _exchange(self, patience: float) -> None:
         poll = select.poll()

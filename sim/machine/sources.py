@@ -12,6 +12,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from filelock import FileLock
+
 from sim.rtl.env import ToolError
 
 __all__ = ["Apt"]
@@ -112,7 +114,8 @@ class Apt:
         return self._folder / "apt.conf"
 
     def _apt(self, *arguments: str, folder: Path | None = None) -> None:
-        _run("apt-get", "-q", "-y", *arguments, config=self._config, folder=folder)
+        with FileLock(self._folder / "lock"):  # apt itself does not wait for another one
+            _run("apt-get", "-q", "-y", *arguments, config=self._config, folder=folder)
 
 
 def _mirror() -> str:
