@@ -2,6 +2,7 @@
 
 import pytest
 
+from sim.rtl.env import ToolError
 from tests.host import qemu
 from tests.host.vfio_guest import Served
 
@@ -10,14 +11,13 @@ from tests.host.vfio_guest import Served
 def test_lspci_in_a_debian_guest(tmp_path):
     """What ``lspci -vv`` shows, and that Linux's virtio-pci binds the card, twice."""
     try:
-        root = qemu.fetch(tmp_path / "packages")
-    except qemu.Missing as missing:
+        machine = qemu.prepare(tmp_path)
+    except ToolError as missing:
         pytest.skip(str(missing))
-    kernel, initrd = qemu.initramfs(root, tmp_path)
     folder = tmp_path / "card"
     folder.mkdir()
     card = Served(folder)
-    console = qemu.boot(root, kernel, initrd, card.path(), 300)
+    console = qemu.boot(*machine, card.path(), 300)
     before, _, after = console.rpartition("00:04.0 ")
     for shown in (before, after):
         assert "Device 106a (rev 01)" in shown, console
