@@ -6,6 +6,7 @@ done is not done again. ``./rocinante clean`` lets the next start take newer pac
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -30,6 +31,9 @@ __all__ = ["Image", "build", "fetch_qemu"]
 
 _HERE = Path(__file__).parent
 _FOLDERS = ("/proc", "/sys", "/dev", "/tmp", "/run", "/root", "/var/log", "/mnt")
+_KERNEL = "linux-image-"
+#: Where rdma-core's own tests are in its package, and in a guest.
+_SUITE = ("usr/share/doc/rdma-core/tests", "usr/lib/rdma-core/tests")
 #: What a signed module ends with.
 _SIGNED = b"~Module signature appended~\n"
 _PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
@@ -62,7 +66,7 @@ def build(release: Release, say: Callable[[str], None]) -> Image:
     def make(target: Path) -> None:
         say("making the first file system")
         (target / "initramfs").write_bytes(archive(_nodes(root, facts, extra)))
-        packed = next((root / "root/boot").glob("vmlinuz-*")).read_bytes()
+        packed = tree.only(root / "root", "boot/vmlinuz-*").read_bytes()
         (target / "vmlinux").write_bytes(kernel.image(packed))
 
     kind = f"image-{release.number}-"
@@ -120,36 +124,44 @@ def _unpacked(release: Release, say: Callable[[str], None]) -> Path:
     def make(target: Path) -> None:
         say(f"fetching the packages of Debian {release.number}")
         apt = _apt(release.suite)
-        (image,) = [one for one in apt.depends("linux-image-amd64") if one.startswith("linux-im")]
-        version = image.removeprefix("linux-image-")
+        version = _kernel(apt)
         names = [*releases.PROGRAM_PACKAGES]
         files = apt.fetch(names, target / "root", suite=release.suite)
         say("fetching its kernel")
-        files |= apt.fetch([image], target / "root", suite=release.suite)
+        files |= apt.fetch([f"{_KERNEL}{version}"], target / "root", suite=release.suite)
         headers = apt.fetch([f"linux-headers-{version}"], target / "headers", suite=release.suite)
+        _suite(target / "root")
         _compile_python(target / "root")
         facts = {"kernel": version, "packages": sorted({*files, *headers}), "files": files}
         (target / "packages.json").write_text(json.dumps(facts))
 
-    wanted = digest(*releases.PROGRAM_PACKAGES, release.suite)
+    wanted = digest(*releases.PROGRAM_PACKAGES, release.suite, *_SUITE)
     return _kept(f"debian-{release.number}-{wanted}", make)
+
+
+def _kernel(apt: Apt) -> str:
+    """The version of the release's kernel, as its packages have it in their names."""
+    for name in apt.depends(f"{_KERNEL}amd64"):
+        if name.startswith(_KERNEL):
+            return name.removeprefix(_KERNEL)
+    raise ToolError(f"The release has no {_KERNEL}amd64")
+
+
+def _suite(root: Path) -> None:
+    """Put rdma-core's own tests, which its package has among its documents, where they can run."""
+    packed, target = (root / name for name in _SUITE)
+    target.mkdir(parents=True)
+    for path in sorted(packed.glob("*.py*")):
+        data = path.read_bytes()
+        name = path.name.removesuffix(".gz")
+        (target / name).write_bytes(gzip.decompress(data) if name != path.name else data)
 
 
 def _compile_python(root: Path) -> None:
     """Compile what a guest imports: there it would take long, and at each start anew."""
-    python = next(iter(root.glob("usr/bin/python3.*[0-9]")))
-    _inside(
-        root,
-        python,
-        "-m",
-        "compileall",
-        "-q",
-        "--invalidation-mode",
-        "unchecked-hash",
-        "-x",
-        "/(test|idlelib|lib2to3|distutils|ensurepip|tkinter)/",
-        str(root / "usr/lib"),
-    )
+    python = tree.only(root, "usr/bin/python3.*[0-9]")
+    options = ("-q", "--invalidation-mode", "unchecked-hash", "-x", tree.UNUSED_PYTHON)
+    _inside(root, python, "-m", "compileall", *options, str(root / "usr/lib"))
 
 
 def _driver(release: Release, root: Path, version: str, say: Callable[[str], None]) -> Path:
@@ -167,7 +179,7 @@ def _driver(release: Release, root: Path, version: str, say: Callable[[str], Non
         if not toolchain.has("provider"):
             return
         (rdma_core,) = [path for path in sources.iterdir() if path.is_dir()]
-        libraries = next(iter((root / "root").glob("**/libibverbs.so.1"))).parent
+        libraries = tree.only(root / "root", "usr/lib/*/libibverbs.so.1").parent
         toolchain.build_provider(rdma_core, libraries, target / "provider")
 
     sources = _kept("rdma-core", source)
@@ -187,6 +199,8 @@ def _nodes(root: Path, facts: Mapping[str, object], extra: Path | None) -> dict[
     nodes["/usr/bin/sh"] = Node.link("bash")
     nodes |= _programs(root / "root", files)
     nodes |= tree.libraries_of(root / "root", nodes)
+    suite = sorted((root / "root" / _SUITE[1]).glob("*.py"))
+    nodes |= tree.nodes_of(root / "root", [str(one.relative_to(root / "root")) for one in suite])
     nodes |= _modules(root / "root", version, extra)
     if extra is not None and (extra / "provider").exists():
         provider = (extra / "provider/librocinante-rdmav34.so").read_bytes()
@@ -253,7 +267,7 @@ def _unsigned(module: bytes) -> bytes:
 
 
 def _depmod(root: Path, base: Path, version: str) -> None:
-    kmod = next(path for path in root.glob("**/bin/kmod") if path.is_file())
+    kmod = tree.only(root, "usr/bin/kmod", "bin/kmod")
     _inside(root, kmod, "-b", str(base), version, name="depmod")
 
 

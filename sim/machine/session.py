@@ -20,7 +20,7 @@ __all__ = ["HUNG", "Failure", "Run", "Session"]
 HUNG = 124
 #: Wall-clock seconds: for the cards to be served, for a guest to be up, for the other side of a
 #: command that has come to its end, for the cards to say where they stand, for a guest to go.
-SERVE_S, BOOT_S, OTHER_S, REPORT_S, GO_S = 120.0, 180.0, 20.0, 20.0, 10.0
+SERVE_S, BOOT_S, OTHER_S, REPORT_S, GO_S = 300.0, 600.0, 20.0, 20.0, 10.0
 _CHUNK = 1 << 16
 
 
@@ -213,7 +213,7 @@ class Session:
             case ["listening", end]:
                 for run in self._runs_of(guest, end):
                     run.listening = True
-            case ["status", end, status]:
+            case ["status", end, status] if status.isdigit():
                 for run in self._runs_of(guest, end):
                     run.status = int(status)
 

@@ -12,15 +12,17 @@ from sim.interop.cpio import Node
 from sim.machine.toolchain import LOADER
 from sim.rtl.env import ToolError
 
-__all__ = ["libraries_of", "loader_of", "nodes_of", "placed"]
+__all__ = ["UNUSED_PYTHON", "libraries_of", "loader_of", "nodes_of", "only", "placed"]
 
 _ELF = b"\x7fELF"
 #: Folders that a guest has under /usr alone; at the top there is a link.
 _MERGED = ("bin", "sbin", "lib", "lib64")
+#: Parts of Python that nobody needs in a guest.
+UNUSED_PYTHON = "/python3[.0-9]*/(test|idlelib|lib2to3|distutils|ensurepip|tkinter|pydoc_data)/"
 #: What nobody reads in a guest.
 _LEFT_OUT = re.compile(
-    r"/usr/share/(doc|man|locale|info|lintian|bash-completion|bug|menu|pixmaps|applications)/"
-    r"|/usr/include/|/etc/(init\.d|apparmor\.d)/|/systemd/|/python3[.0-9]*/(test|idlelib|lib2to3|distutils|ensurepip|tkinter|pydoc_data)/"
+    "/usr/share/(doc|man|locale|info|lintian|bash-completion|bug|menu|pixmaps|applications)/"
+    rf"|/usr/include/|/etc/(init\.d|apparmor\.d)/|/systemd/|{UNUSED_PYTHON}"
 )
 _FOLDER = "usr/lib/x86_64-linux-gnu"
 
@@ -54,12 +56,18 @@ def nodes_of(root: Path, paths: Iterable[str]) -> dict[str, Node]:
     return found
 
 
+def only(root: Path, *patterns: str) -> Path:
+    """The first file below ``root`` that is found; ToolError without one."""
+    for pattern in patterns:
+        for path in sorted(root.glob(pattern)):
+            if path.is_file():
+                return path
+    raise ToolError(f"The packages have no {patterns[0]}")
+
+
 def loader_of(root: Path) -> Path:
     """The loader of the packages in ``root``."""
-    for top in ("usr/lib64", "lib64"):
-        if (root / top / LOADER).exists():
-            return root / top / LOADER
-    raise ToolError(f"The packages have no {LOADER}")
+    return only(root, f"usr/lib64/{LOADER}", f"lib64/{LOADER}")
 
 
 def libraries_of(root: Path, nodes: Mapping[str, Node]) -> dict[str, Node]:
