@@ -8,12 +8,11 @@ of the Linux kernel includes it as well: fields have the kernel's little-endian 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum, EnumType
 
 from hdl.abi import enums, virtio_rdma
 from hdl.abi.layout import Array, Bytes, Field, Kind, Scalar, Struct, Union
-from hdl.csr.counter_names import COUNTERS, HIGH, LOW, PORT_COUNTERS, RDMA_CORE_NAMES
 
 __all__ = ["c_header", "c_name"]
 
@@ -82,8 +81,11 @@ def c_name(kind: Struct | Union) -> str:
     return kind.name if kind.name.startswith(PREFIX) else PREFIX + kind.name
 
 
-def c_header() -> str:
-    """The whole of ``virtio_rdma.h``."""
+def c_header(counters: Sequence[tuple[str, int]] = ()) -> str:
+    """The whole of ``virtio_rdma.h``.
+
+    counters: name and words of 32 bits of each counter behind ``counter_window``, in their order.
+    """
     lines = [_HEAD]
     lines += [_define(name, getattr(virtio_rdma, name)) for name in _CONSTANTS]
     lines.append(_QUEUES)
@@ -94,19 +96,15 @@ def c_header() -> str:
     header = (virtio_rdma.REQUEST_HEADER, virtio_rdma.RESPONSE_HEADER)
     for struct in (*header, *virtio_rdma.STRUCTS, *virtio_rdma.ADDITIONS):
         lines += _declarations(struct, declared)
-    lines += [*_counters(), "", "#endif /* VIRTIO_RDMA_H */"]
+    lines += [*_counters(counters), "", "#endif /* VIRTIO_RDMA_H */"]
     return "\n".join(lines) + "\n"
 
 
-def _counters() -> Iterator[str]:
-    """A list of the counters in the order of their words, for a macro of name and words each."""
+def _counters(counters: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """A macro that calls another one for each counter."""
     yield "/* Counters behind struct virtio_rdma_counter_window: X(name, words of 32 bits). */"
-    yield f"#define {PREFIX.upper()}COUNTERS(X) \\"
-    names = [name for name in PORT_COUNTERS + COUNTERS if not name.endswith(HIGH)]
-    for name in names:
-        short = name.removesuffix(LOW)
-        last = "" if name == names[-1] else " \\"
-        yield f"\tX({RDMA_CORE_NAMES.get(short, short)}, {1 if short == name else 2}){last}"
+    calls = [f"\tX({name}, {words})" for name, words in counters]
+    yield " \\\n".join([f"#define {PREFIX.upper()}COUNTERS(X)", *calls])
 
 
 def _define(name: str, value: int) -> str:

@@ -53,8 +53,9 @@ A union shows all its members, which share the same bytes.
 The header has these structures as packed C structs, named `struct virtio_rdma_...`, the numbers as
 macros, and macros for the numbers of the virtqueues. It needs C11 or C++11, and GCC's or clang's
 attribute `packed`. Fields of several bytes have the types `vrdma_le16`, `vrdma_le32` and
-`vrdma_le64`, which are little-endian on any machine. `tests/abi/test_cheader.py` compares each
-offset and size with the tables of the specification.
+`vrdma_le64`, which are little-endian on any machine; in the Linux kernel they are its own types.
+`VIRTIO_RDMA_COUNTERS` lists the counters of the card in the order of their words.
+`tests/abi/test_cheader.py` compares each offset and size with the tables of the specification.
 """
 
 

@@ -7,9 +7,17 @@ from pathlib import Path
 import click
 
 from hdl.abi.cheader import c_header
+from hdl.csr.counter_names import COUNTERS, HIGH, LOW, PORT_COUNTERS, RDMA_CORE_NAMES
 from sim.tools import console, outputs
 
-__all__ = ["header"]
+__all__ = ["header", "text"]
+
+
+def text() -> str:
+    """The header, with the counters of the card by rdma-core's names."""
+    names = [name for name in PORT_COUNTERS + COUNTERS if not name.endswith(HIGH)]
+    counters = [(name.removesuffix(LOW), 2 if name.endswith(LOW) else 1) for name in names]
+    return c_header([(RDMA_CORE_NAMES.get(name, name), words) for name, words in counters])
 
 
 @click.command()
@@ -25,6 +33,6 @@ __all__ = ["header"]
 def header(output: Path) -> None:
     """Write virtio_rdma.h: structures and numbers that a driver and the device share."""
     if str(output) == "-":
-        click.echo(c_header(), nl=False)
+        click.echo(text(), nl=False)
     else:
-        outputs.write_text(output, c_header())
+        outputs.write_text(output, text())

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from hdl.abi import enums, virtio_rdma
 from hdl.abi.cheader import c_header, c_name
 from hdl.abi.layout import Field, Kind, Struct
-from sim.make.header import header
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
+from sim.make.header import header, text
 from tests.abi.test_offsets import EXTENSION_FIELDS
 
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "abi_offsets.json").read_text())
@@ -25,6 +26,7 @@ COMPILERS = {
     "g++": ["-x", "c++", "-std=c++11"],
     "clang++": ["-x", "c++", "-std=c++11"],
 }
+KERNEL_TYPES = {16: "short", 32: "int", 64: "long long"}
 NUMBERS = {
     "CONTROL_COMMAND_REQ_NOTIFY_CQ": 18,
     "DEVICE_CAP_SG_GAPS_REG": 1 << 32,
@@ -114,5 +116,33 @@ def test_unknown_kinds_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_command(tmp_path: Path) -> None:
     path = tmp_path / "virtio_rdma.h"
     result = CliRunner().invoke(header, ["-o", str(path)])
-    assert result.exit_code == 0 and path.read_text() == c_header()
-    assert CliRunner().invoke(header).output == c_header()
+    assert result.exit_code == 0 and path.read_text() == text()
+    assert CliRunner().invoke(header).output == text()
+
+
+def test_kernel_code_can_include_it(tmp_path: Path) -> None:
+    """In the kernel there is no stdint.h, and fields have its little-endian types."""
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("there is no compiler of C here")
+    (tmp_path / "linux").mkdir()
+    kinds = [f"typedef unsigned {kind} __le{bits};" for bits, kind in KERNEL_TYPES.items()]
+    (tmp_path / "linux/types.h").write_text("\n".join([*kinds, "typedef unsigned char uint8_t;"]))
+    (tmp_path / "virtio_rdma.h").write_text(text())
+    source = tmp_path / "check.c"
+    asserts = [f'_Static_assert({line}, "{line}");' for line in checks() if "offset" not in line]
+    source.write_text("\n".join(['#include "virtio_rdma.h"', *asserts]))
+    command = [compiler, "-std=gnu11", "-nostdinc", f"-I{tmp_path}", "-D__KERNEL__", "-Werror"]
+    done = subprocess.run(
+        [*command, "-fsyntax-only", source], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_counters_have_the_order_of_their_words() -> None:
+    """A list with a name missing, or with halves as two counters, shows a driver wrong numbers."""
+    rows = re.findall(r"^\tX\((\w+), (\d)\)", text(), re.MULTILINE)
+    assert sum(int(words) for _name, words in rows) == len(PORT_COUNTERS + COUNTERS)
+    names = [name for name, _words in rows]
+    assert names[:2] == ["port_rcv_packets", "port_rcv_data"] and rows[1][1] == "2"
+    assert names[-1] == COUNTERS[-1] and len(set(names)) == len(names)

@@ -75,6 +75,8 @@ struct rocinante_create_qp_resp {
 
 struct rocinante_create_srq_req {
 	__aligned_u64 buf;
+	__u32 room;		/* requests that it may be resized to: so many slots */
+	__u32 reserved;
 };
 
 struct rocinante_create_srq_resp {

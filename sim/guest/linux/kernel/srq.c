@@ -37,11 +37,14 @@ int roc_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct i
 		err = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
 		if (err)
 			return err;
+		if (req.room < attr->max_wr || req.room > rdev->max_queue_size || req.reserved)
+			return -EINVAL;
 	}
-	err = roc_wq_size(rdev, &srq->wq, sizeof(struct virtio_rdma_cmd_post_recv), attr->max_wr,
-			  attr->max_sge);
+	err = roc_wq_size(rdev, &srq->wq, sizeof(struct virtio_rdma_cmd_post_recv),
+			  udata ? req.room : attr->max_wr, attr->max_sge);
 	if (err)
 		return err;
+	srq->wq.max_wr = attr->max_wr;
 	err = roc_call2(rdev, VIRTIO_RDMA_EXTENSION_COMMAND_CREATE_SRQ, cmd, made);
 	if (err)
 		return err == -EINVAL ? -ENOMEM : err;

@@ -59,6 +59,37 @@ static void roc_cq_publish(struct roc_cq *cq)
 			      memory_order_release);
 }
 
+/*
+ * Drop the completions of a queue pair that nobody has read: it is in RESET, or is gone. Those of
+ * others move up in the used ring, which the device does not read.
+ */
+void roc_cq_clean(struct roc_cq *cq, uint32_t qpn)
+{
+	struct roc_ring *ring = &cq->ring;
+	uint16_t gone = 0, at, unread;
+
+	roc_cq_lock(cq);
+	unread = roc_cq_unread(cq);
+	udma_from_device_barrier();
+	for (at = ring->last_used + unread; at != ring->last_used;) {
+		struct roc_used_elem *elem = &ring->used->ring[--at & ring->mask];
+		const struct virtio_rdma_cq_req *cqe = (void *)((char *)cq->buf.addr +
+			rocinante_slot_offset(le32toh(elem->id), ROCINANTE_CQE_STRIDE));
+
+		if (le32toh(cqe->qp_num) == qpn) {
+			gone++;
+			cq->given--;
+			roc_cq_give(cq, le32toh(elem->id));
+		} else if (gone) {
+			ring->used->ring[(uint16_t)(at + gone) & ring->mask] = *elem;
+		}
+	}
+	ring->last_used += gone;
+	if (gone)
+		roc_cq_publish(cq);
+	roc_cq_unlock(cq);
+}
+
 static void roc_wc(const struct virtio_rdma_cq_req *cqe, struct ibv_wc *wc)
 {
 	wc->wr_id = le64toh(cqe->wr_id);

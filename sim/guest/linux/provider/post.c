@@ -69,6 +69,13 @@ uint32_t roc_send_flags(struct roc_qp *qp, unsigned int flags)
 	return htole32(qp->sig_all ? flags | IBV_SEND_SIGNALED : flags);
 }
 
+/* A window has remote rights only. Programs say LOCAL_WRITE as they do for a region. */
+uint32_t roc_window_access(unsigned int access)
+{
+	return htole32(access & ~(unsigned int)(IBV_ACCESS_LOCAL_WRITE |
+						IBV_ACCESS_OPTIONAL_RANGE));
+}
+
 static void roc_sges(struct virtio_rdma_sge *to, const struct ibv_sge *from, int num)
 {
 	int i;
@@ -123,7 +130,7 @@ static void roc_operands(struct roc_qp *qp, struct virtio_rdma_cmd_post_send *wq
 	case IBV_WR_BIND_MW:
 		to->bind.addr = htole64(wr->bind_mw.bind_info.addr);
 		to->bind.length = htole64(wr->bind_mw.bind_info.length);
-		to->bind.access = htole32(wr->bind_mw.bind_info.mw_access_flags);
+		to->bind.access = roc_window_access(wr->bind_mw.bind_info.mw_access_flags);
 		to->bind.lkey = htole32(wr->bind_mw.bind_info.mr ?
 					wr->bind_mw.bind_info.mr->lkey : 0);
 		to->bind.rkey = htole32(wr->bind_mw.rkey);

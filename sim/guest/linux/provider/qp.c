@@ -133,6 +133,13 @@ struct ibv_qp *roc_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	return qp;
 }
 
+static void roc_qp_clean(struct ibv_qp *ibqp)
+{
+	roc_cq_clean(to_rcq(ibqp->send_cq), ibqp->qp_num);
+	if (ibqp->recv_cq != ibqp->send_cq)
+		roc_cq_clean(to_rcq(ibqp->recv_cq), ibqp->qp_num);
+}
+
 int roc_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct roc_qp *qp = to_rqp(ibqp);
@@ -142,6 +149,7 @@ int roc_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	ret = ibv_cmd_modify_qp(ibqp, attr, mask, &cmd, sizeof(cmd));
 	if (ret || !(mask & IBV_QP_STATE) || attr->qp_state != IBV_QPS_RESET)
 		return ret;
+	roc_qp_clean(ibqp);
 	roc_wq_restart(&qp->sq);
 	if (qp->has_rq)
 		roc_wq_restart(&qp->rq);
@@ -167,9 +175,11 @@ int roc_destroy_qp(struct ibv_qp *ibqp)
 {
 	int ret = ibv_cmd_destroy_qp(ibqp);
 
-	if (!ret)
-		roc_qp_free(to_rqp(ibqp));
-	return ret;
+	if (ret)
+		return ret;
+	roc_qp_clean(ibqp);
+	roc_qp_free(to_rqp(ibqp));
+	return 0;
 }
 
 /* Shared receive queues ------------------------------------------------------------------------ */
@@ -177,13 +187,20 @@ int roc_destroy_qp(struct ibv_qp *ibqp)
 static int roc_srq_init(struct roc_context *ctx, struct roc_srq *srq,
 			struct ibv_srq_init_attr_ex *attr)
 {
+	uint32_t most = ctx->max_cqe / rocinante_classes(attr->attr.max_sge);
+	uint32_t max_wr = attr->attr.max_wr, room;
 	struct roc_create_srq_resp resp = {};
 	struct roc_create_srq cmd = {};
 	int ret;
 
-	ret = roc_wq_alloc(&srq->wq, ROC_RECV_FIXED, attr->attr.max_wr, attr->attr.max_sge);
+	/* The ring does not move, so it has room for a larger queue from the beginning. */
+	room = max_wr * 2 < most ? max_wr * 2 : most;
+	room = room > max_wr ? room : max_wr;
+	ret = roc_wq_alloc(&srq->wq, ROC_RECV_FIXED, room, attr->attr.max_sge);
 	if (ret)
 		return ret;
+	srq->wq.max_wr = max_wr;
+	cmd.room = room;
 	cmd.buf = (uintptr_t)srq->wq.buf.addr;
 	ret = ibv_cmd_create_srq_ex(&ctx->base.context, &srq->base, attr, &cmd.ibv_cmd,
 				    sizeof(cmd), &resp.ibv_resp, sizeof(resp));

@@ -173,6 +173,7 @@ struct ibv_cq_ex *roc_create_cq_ex(struct ibv_context *context,
 				   struct ibv_cq_init_attr_ex *attr);
 int roc_destroy_cq(struct ibv_cq *ibcq);
 int roc_resize_cq(struct ibv_cq *ibcq, int cqe);
+void roc_cq_clean(struct roc_cq *cq, uint32_t qpn);
 int roc_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc);
 
 /* qp.c */
@@ -196,6 +197,7 @@ int roc_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_
 int roc_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int roc_ring_sq(struct roc_qp *qp);
 void *roc_inline(struct roc_qp *qp, uint32_t slot);
+uint32_t roc_window_access(unsigned int access);
 uint32_t roc_send_flags(struct roc_qp *qp, unsigned int flags);
 bool roc_may_send(const struct ibv_qp *ibqp);
 bool roc_has_opcode(const struct ibv_qp *ibqp, enum ibv_wr_opcode opcode);

@@ -188,7 +188,7 @@ static void roc_wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rke
 		return;
 	wqe->wr.bind.addr = htole64(info->addr);
 	wqe->wr.bind.length = htole64(info->length);
-	wqe->wr.bind.access = htole32(info->mw_access_flags);
+	wqe->wr.bind.access = roc_window_access(info->mw_access_flags);
 	wqe->wr.bind.lkey = htole32(info->mr ? info->mr->lkey : 0);
 	wqe->wr.bind.rkey = htole32(rkey);
 }
