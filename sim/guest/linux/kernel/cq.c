@@ -9,6 +9,7 @@
  * command is only posted. A completion that comes before the device has carried it out makes no
  * interrupt; the command's answer therefore looks for one.
  */
+#include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/interrupt.h>
 #include "rocinante.h"
@@ -151,24 +152,36 @@ static struct roc_vector *roc_cq_vector(struct roc_cq *cq)
 	return &cq->ring.rdev->vectors[cq->ring.vector - 2];
 }
 
+/* No event of it comes any more, and no answer to a command that arms it. */
+static void roc_cq_quiet(struct roc_cq *cq)
+{
+	struct roc_vector *vector = roc_cq_vector(cq);
+	bool busy;
+
+	for (;;) {
+		spin_lock_irq(&vector->lock);
+		list_del_init(&cq->node);
+		cq->armed = false;
+		cq->arm_again = 0;
+		busy = cq->arming;
+		spin_unlock_irq(&vector->lock);
+		if (!busy)
+			break;
+		msleep(1);
+	}
+}
+
 int roc_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
 	struct roc_dev *rdev = to_rdev(ibcq->device);
 	struct roc_cq *cq = to_rcq(ibcq);
-	struct roc_vector *vector = roc_cq_vector(cq);
 	int err;
 
 	err = roc_cq_undo(rdev, cq);
 	if (err)
 		return err;
 	xa_erase_irq(&rdev->cqs, cq->cqn);
-	spin_lock_irq(&vector->lock);
-	list_del_init(&cq->node);
-	cq->armed = false;
-	cq->arm_again = 0;
-	spin_unlock_irq(&vector->lock);
-	/* The answer to its last arm command has come before that of DESTROY_CQ. */
-	synchronize_irq(vector->irq);
+	roc_cq_quiet(cq);
 	roc_cq_free(rdev, cq);
 	return 0;
 }

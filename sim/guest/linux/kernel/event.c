@@ -132,7 +132,7 @@ irqreturn_t roc_event_interrupt(int irq, void *data)
 	struct roc_vector *vector = data;
 	struct roc_dev *rdev = vector->rdev;
 
-	if (rdev->events.enabled)
+	if (READ_ONCE(rdev->events_up))
 		schedule_work(&rdev->event_work);
 	return IRQ_HANDLED;
 }
@@ -166,6 +166,7 @@ int roc_events_init(struct roc_dev *rdev)
 		desc->next = 0;
 	}
 	roc_ring_fill(ring, ROC_EVENTS);
+	rdev->events_up = true;
 	err = roc_ring_enable(ring);
 	if (err)
 		roc_events_exit(rdev);
@@ -176,8 +177,11 @@ void roc_events_exit(struct roc_dev *rdev)
 {
 	if (!rdev->event_buf)
 		return;
-	roc_ring_exit(&rdev->events);
+	WRITE_ONCE(rdev->events_up, false);
+	if (rdev->vectors[rdev->event_vector].own)
+		synchronize_irq(rdev->vectors[rdev->event_vector].irq);
 	cancel_work_sync(&rdev->event_work);
+	roc_ring_exit(&rdev->events);
 	dma_free_coherent(rdev->dma, ROC_EVENTS * sizeof(*rdev->event_buf), rdev->event_buf,
 			  rdev->event_dma);
 	rdev->event_buf = NULL;

@@ -2,7 +2,9 @@
 /*
  * Split virtqueues (Virtio 1.2, 2.7) of CQs, QPs, SRQs and events.
  *
- * The table of descriptors is never mapped into a process.
+ * The table of descriptors is never mapped into a process. What is mapped are pages of their own,
+ * and a mapping keeps them: a process may still have it when the queue is gone. As with all memory
+ * that processes and devices share, DMA has to be coherent, without bounce buffers.
  */
 #include <linux/dma-mapping.h>
 #include <linux/log2.h>
@@ -26,15 +28,24 @@ int roc_ring_init(struct roc_dev *rdev, struct roc_ring *ring, u16 index, u32 en
 	ring->shared_size = PAGE_ALIGN(ring->used_offset + used);
 	ring->desc = dma_alloc_coherent(rdev->dma, num * sizeof(struct vring_desc),
 					&ring->desc_dma, GFP_KERNEL);
-	ring->shared = dma_alloc_coherent(rdev->dma, ring->shared_size, &ring->shared_dma,
-					  GFP_KERNEL);
-	if (!ring->desc || !ring->shared) {
-		roc_ring_exit(ring);
-		return -ENOMEM;
-	}
+	ring->shared = alloc_pages_exact(ring->shared_size, GFP_KERNEL | __GFP_ZERO);
+	if (!ring->desc || !ring->shared)
+		goto fail;
+	ring->shared_dma = dma_map_single(rdev->dma, ring->shared, ring->shared_size,
+					  DMA_BIDIRECTIONAL);
+	if (dma_mapping_error(rdev->dma, ring->shared_dma))
+		goto fail;
 	ring->avail = ring->shared;
 	ring->used = ring->shared + ring->used_offset;
 	return 0;
+fail:
+	if (ring->shared)
+		free_pages_exact(ring->shared, ring->shared_size);
+	if (ring->desc)
+		dma_free_coherent(rdev->dma, num * sizeof(struct vring_desc), ring->desc,
+				  ring->desc_dma);
+	memset(ring, 0, sizeof(*ring));
+	return -ENOMEM;
 }
 
 /* Both rings as they are before the first use. */
@@ -80,22 +91,19 @@ void roc_ring_exit(struct roc_ring *ring)
 		/* It might still write there. */
 		dev_err(&rdev->vdev->dev, "virtqueue %u cannot be reset, its memory is lost\n",
 			ring->index);
-		ring->desc = NULL;
-		ring->shared = NULL;
 		if (ring->map)
 			ring->map->shared = NULL;
-	}
-	ring->enabled = false;
-	if (ring->desc)
+	} else if (ring->shared) {
+		dma_unmap_single(rdev->dma, ring->shared_dma, ring->shared_size,
+				 DMA_BIDIRECTIONAL);
 		dma_free_coherent(rdev->dma, ring->num * sizeof(struct vring_desc), ring->desc,
 				  ring->desc_dma);
+		if (!ring->map)
+			free_pages_exact(ring->shared, ring->shared_size);
+	}
 	if (ring->map)
 		rdma_user_mmap_entry_remove(&ring->map->entry);
-	else if (ring->shared)
-		dma_free_coherent(rdev->dma, ring->shared_size, ring->shared, ring->shared_dma);
-	ring->desc = NULL;
-	ring->shared = NULL;
-	ring->map = NULL;
+	memset(ring, 0, sizeof(*ring));
 }
 
 /* Make the first elements available, descriptor i at place i: buffers of a new CQ. */
@@ -125,7 +133,6 @@ int roc_ring_share(struct roc_ring *ring, struct ib_ucontext *ucontext,
 		return -ENOMEM;
 	map->rdev = ring->rdev;
 	map->shared = ring->shared;
-	map->shared_dma = ring->shared_dma;
 	map->size = ring->shared_size;
 	err = rdma_user_mmap_entry_insert(ucontext, &map->entry, map->size);
 	if (err) {

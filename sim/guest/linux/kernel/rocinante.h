@@ -57,7 +57,6 @@ struct roc_mmap {
 	struct roc_dev *rdev;
 	/* Of a ring; freed with the entry, when neither process nor object needs it. */
 	void *shared;
-	dma_addr_t shared_dma;
 	size_t size;
 	/* Of the doorbells. */
 	bool doorbells;
@@ -215,6 +214,7 @@ struct roc_dev {
 	int event_vector;
 
 	struct roc_ring events;
+	bool events_up;
 	struct virtio_rdma_event *event_buf;
 	dma_addr_t event_dma;
 	struct work_struct event_work;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Device attributes, contexts of processes, protection domains, and the list of operations. */
 #include <linux/version.h>
-#include <linux/dma-mapping.h>
 #include <linux/mm.h>
 #include <rdma/ib_mad.h>
 #include "rocinante.h"
@@ -177,19 +176,14 @@ int roc_mmap(struct ib_ucontext *ibctx, struct vm_area_struct *vma)
 	if (!entry)
 		return -EINVAL;
 	map = container_of(entry, struct roc_mmap, entry);
-	if (!(vma->vm_flags & VM_SHARED) || (vma->vm_flags & VM_EXEC)) {
+	if (!(vma->vm_flags & VM_SHARED) || (vma->vm_flags & VM_EXEC))
 		err = -EINVAL;
-	} else if (map->doorbells) {
+	else if (map->doorbells)
 		err = rdma_user_mmap_io(ibctx, vma, map->rdev->notify_pa >> PAGE_SHIFT, size,
 					pgprot_noncached(vma->vm_page_prot), entry);
-	} else {
-		/* The offset of the entry in the file means nothing for its memory. */
-		unsigned long offset = vma->vm_pgoff;
-
-		vma->vm_pgoff = 0;
-		err = dma_mmap_coherent(map->rdev->dma, vma, map->shared, map->shared_dma, size);
-		vma->vm_pgoff = offset;
-	}
+	else
+		err = rdma_user_mmap_io(ibctx, vma, virt_to_phys(map->shared) >> PAGE_SHIFT, size,
+					vma->vm_page_prot, entry);
 	rdma_user_mmap_entry_put(entry);
 	return err;
 }
@@ -199,11 +193,11 @@ void roc_mmap_free(struct rdma_user_mmap_entry *entry)
 	struct roc_mmap *map = container_of(entry, struct roc_mmap, entry);
 
 	if (map->shared)
-		dma_free_coherent(map->rdev->dma, map->size, map->shared, map->shared_dma);
+		free_pages_exact(map->shared, map->size);
 	kfree(map);
 }
 
-/* Processes keep their mappings of rings; those of doorbells are taken away by the core. */
+/* The core takes all mappings away. */
 static void roc_disassociate_ucontext(struct ib_ucontext *ibctx)
 {
 }
