@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 from typing import Any
 
 import click
 
 from sim.endpoint.values import card_mac
+from sim.tools import console
 
 __all__ = [
     "host_addresses",
     "ip_option",
     "listen_option",
     "mac_option",
+    "pcap_option",
     "wire_option",
     "wire_path",
 ]
@@ -63,6 +66,13 @@ listen_option = click.option(
 )
 mac_option = click.option(
     "--mac", default="02:00:00:00:00:01", show_default=True, callback=_mac, help="Of the card."
+)
+pcap_option = click.option(
+    "--pcap",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    callback=console.writable,
+    help="Record the frames, in simulated time.",
 )
 ip_option = click.option(
     "--ip",

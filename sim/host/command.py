@@ -105,13 +105,7 @@ def serve(
 )
 @options.listen_option
 @options.mac_option
-@click.option(
-    "--pcap",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    callback=console.writable,
-    help="Record the frames, in simulated time.",
-)
+@options.pcap_option
 @console.impair_option
 @console.timer_scale_option
 def card(

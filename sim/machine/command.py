@@ -63,13 +63,7 @@ _INTERRUPTED, _TERMINATED = 130, 143
     help="Data path width of the cards in bits.",
 )
 @options.mac_option
-@click.option(
-    "--pcap",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    callback=console.writable,
-    help="Record the cards' frames, in simulated time.",
-)
+@options.pcap_option
 @console.impair_option
 @console.timer_scale_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
