@@ -149,9 +149,11 @@ static void roc_wq_publish(struct roc_wq *wq)
 
 	dma_wmb();
 	WRITE_ONCE(ring->avail->idx, (__force __virtio16)cpu_to_le16(ring->next_avail));
-	/* The device reads the index when it sees the doorbell. */
-	wmb();
-	roc_ring_kick(ring);
+	/* The device reads the index when it sees the doorbell, and writes its flags before that. */
+	mb();
+	if (!(READ_ONCE(ring->used->flags) &
+	      (__force __virtio16)cpu_to_le16(VRING_USED_F_NO_NOTIFY)))
+		roc_ring_kick(ring);
 }
 
 static void roc_sges(struct virtio_rdma_sge *to, const struct ib_sge *from, int num)
