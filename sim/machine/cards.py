@@ -43,6 +43,8 @@ class Cards:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for this process, which ends the cards
+                # What it leaves behind when it is killed goes with this process's folder.
+                env={**os.environ, "TMPDIR": str(folder.parent)},
             )
         except FileNotFoundError:
             raise ToolError("setpriv not found: apt-get install util-linux") from None
