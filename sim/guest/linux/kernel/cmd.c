@@ -61,6 +61,7 @@ static int roc_cmd_result(struct roc_cmd *cmd, u32 written)
 
 /* Take the answers that are there. The lock is held, but not while somebody is told. */
 static void roc_cmd_reap(struct roc_dev *rdev, unsigned long *flags)
+	__must_hold(&rdev->cvq_lock)
 {
 	struct roc_cmd *cmd;
 	u32 written;

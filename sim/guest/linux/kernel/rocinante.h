@@ -12,8 +12,7 @@
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/ib_umem.h>
-/* Older kernels have its contents in ib_verbs.h. */
-#if __has_include(<rdma/iter.h>)
+#ifdef ROC_HAVE_ITER
 #include <rdma/iter.h>
 #endif
 #include <rdma/uverbs_ioctl.h>
