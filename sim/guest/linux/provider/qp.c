@@ -5,7 +5,7 @@
 #define ROC_SEND_FIXED	sizeof(struct virtio_rdma_cmd_post_send)
 #define ROC_RECV_FIXED	sizeof(struct virtio_rdma_cmd_post_recv)
 
-/* A region of the provider's own, for inline data: an element's length is fixed by its descriptor. */
+/* A region of the provider's own, for inline data: an element has the length of its descriptor. */
 static int roc_inline_init(struct roc_qp *qp, struct ibv_pd *pd, uint32_t max_inline)
 {
 	struct ib_uverbs_reg_mr_resp resp;
