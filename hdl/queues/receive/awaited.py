@@ -1,6 +1,6 @@
 """What a request for a receive WQE waits for while its source's row is given back."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -73,7 +73,6 @@ class RecvAwaited(wiring.Component):
         connect(m, reader.o, index.block_data)
         connect(m, reader.read_client, flipped(self.read_client))
         connect(m, index.write_client, flipped(self.write_client))
-        come = Signal()  # in this cycle, or before
         m.d.comb += [
             *named_index(
                 self._config,
@@ -84,7 +83,6 @@ class RecvAwaited(wiring.Component):
             ),
             self.demand.payload.source.eq(work.number),
             self.demand.payload.again.eq(work.again),
-            self.over.eq(come),
         ]
         with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):
             m.d.sync += self.fault.eq(self.arrived)
@@ -95,7 +93,7 @@ class RecvAwaited(wiring.Component):
             m.d.sync += [self.fault_valid.eq(0), self.found_valid.eq(0)]
 
         def ends() -> None:
-            m.d.comb += come.eq(1)
+            m.d.comb += self.over.eq(1)
             m.next = "OVER"
             with m.If(self.taken):
                 m.next = "NOTHING"
@@ -142,7 +140,7 @@ class RecvAwaited(wiring.Component):
                     ends()
             # OVER: it has come; ends when the request is looked up again.
             with m.State("OVER"):
-                m.d.comb += come.eq(1)
+                m.d.comb += self.over.eq(1)
                 with m.If(self.taken):
                     m.next = "NOTHING"
         asks = self.asks != Awaited.NOTHING
