@@ -211,7 +211,8 @@ class Receive(wiring.Component):
         with m.If(dropper.rx_write.enable):
             self._write(m, self.ahead_write, dropper.rx_write)
         self._write(m, intake.rx_written, responder.rx_write)
-        self._write(m, intake.ack_written, self.ack_write)
+        # What Commit restores is nobody's at hand: it rests until the row is read anew.
+        self._write(m, intake.ack_written, completer.ack_write)
         context = self.context
         for part in (intake, commit):
             m.d.comb += [part.context.rows.eq(context.rows), part.context.valid.eq(context.valid)]
