@@ -24,7 +24,7 @@ class Merge(wiring.Component):
     Members: ``heads``, ``headers`` (bytes of these packets, no later), ``payload`` In; ``go``:
     there is room for one more beat; ``stepped``: it was begun; ``sent``: it is the last one of a
     packet whose sender wants to be told, which goes out ``spoiled``; ``departed``: likewise, of a
-    packet that has something to be noted; ``o_valid``, ``o`` Out: frames
+    packet that has something to be noted, a cycle later; ``o_valid``, ``o`` Out: frames
     with zeros in place of the ICRC.
     Latency: 1 cycle, and one level of shifter. Throughput: one beat per cycle.
     Waits: a beat that needs payload waits for it, also in the middle of a frame.
@@ -74,9 +74,11 @@ class Merge(wiring.Component):
             self.payload.ready.eq(self.heads.valid & self.go & needs),
             self.heads.ready.eq(step & last),
             self.sent.eq(step & last & now.told),
+            self.spoiled.eq(now.error | failed | failing),
+        ]
+        m.d.sync += [
             self.departed.valid.eq(step & last & (now.departure.counts | now.departure.answer)),
             self.departed.payload.eq(now.departure),
-            self.spoiled.eq(now.error | failed | failing),
         ]
         with m.If(step):
             m.d.sync += [

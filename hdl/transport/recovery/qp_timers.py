@@ -87,7 +87,8 @@ class QpTimers(wiring.Component):
     ``poke`` Out. ``running``:
     the row of a QP, for who wants to know whether a poke is older than the timer. ``tick``: cycles
     of 1.024 us, at least 1. ``ready``: cleared.
-    Latency: a set takes effect a cycle after it is taken. Throughput: one a cycle. A sweep takes 4
+    Latency: a set takes effect a cycle after it is taken, and has its class counted one later.
+    Throughput: one a cycle. A sweep takes 4
     cycles for each QP.
     Bounds: a timer runs out between its duration T (for PAUSE up to 2.4 % more) and 1.25 T, and the
     time of two sweeps later: 2 x 262 us with 16384 QPs at 250 MHz, 2 x 16 us with 1024.
@@ -236,8 +237,8 @@ class QpTimers(wiring.Component):
     def _sets(self, m: Module, stamps: Array) -> tuple[Signal, Signal, Signal]:
         """Take a set, and write its row a cycle later, as ports and stamps are late.
 
-        Returns, of the row that is written in this cycle, the QP and the class that gets a timer,
-        one bit for each; and whether a row is written."""
+        Returns the QP of the row that is written in this cycle; the class that got a timer in the
+        cycle before, one bit for each; and whether a row is written."""
         rows, chosen = m.submodules.rows, Signal(TimerSet)
         qp, kind = Signal(ceil_log2(self._qps), reset_less=True), Signal(TimerKind, reset_less=True)
         odd, idle = Signal(reset_less=True), Signal(reset_less=True)
@@ -266,11 +267,11 @@ class QpTimers(wiring.Component):
             rows.write.row.idle.eq(idle & (kind == TimerKind.ANSWER)),
             rows.write.row.stamp.eq(stamps[shift]),
             rows.write.enable.eq(setting),
-            starts.eq((setting & (kind != TimerKind.OFF)) << shift),
         ]
         now = rows.read2.row
         m.d.comb += setting.eq(taken & ~(departs & (now.kind != TimerKind.OFF) & ~now.idle))
         m.d.sync += [
+            starts.eq((setting & (kind != TimerKind.OFF)) << shift),
             taken.eq(self.ready & (self.set0.valid | self.set1.valid | self.set2.valid)),
             departs.eq(~self.set0.valid & ~self.set1.valid),
             qp.eq(chosen.qp),
