@@ -15,11 +15,12 @@ class FreeList(wiring.Component):
     """Hands out the numbers of ``entries`` entries, each to one user at a time, oldest first.
 
     Members: ``room``: an entry is free; ``number`` is the next one. ``take`` (a cycle, with
-    ``room``): ``number`` is the user's now. ``give`` (a cycle, not with ``take``): ``given`` is
+    ``room``): ``number`` is the user's now. ``give`` (a cycle, also with ``take``): ``given`` is
     free again.
-    Latency: ``take`` may come ``LATENCY`` cycles after another one, and 2 after ``give`` to an
-    empty list. Throughput: an entry in ``LATENCY`` cycles. Errors: none; the user must keep to
-    this. Reset: ``entries`` cycles until ``ready``; then all are free.
+    Latency: ``take`` may come ``LATENCY`` cycles after another one; ``room`` comes 2 cycles after
+    ``give`` to an empty list, as ``give`` is known late. Throughput: an entry is taken in
+    ``LATENCY`` cycles, and given back in a cycle. Errors: none; the user must keep to this.
+    Reset: ``entries`` cycles until ``ready``; then all are free.
     """
 
     #: Cycles from ``take`` to the next ``number``.
@@ -44,8 +45,9 @@ class FreeList(wiring.Component):
         m = Module()
         bits = ceil_log2(self._entries)
         m.submodules.ring = ring = Ram(shape=bits, depth=self._entries)
-        head, tail, count = Signal(bits), Signal(bits), Signal(range(self._entries + 1))
-        more, fewer = count + 1, count - 1
+        head, tail = Signal(bits), Signal(bits)
+        gave = Signal()  # an entry was given back in the cycle before,
+        count = Signal(range(self._entries + 1))  # ... which this does not have
         m.d.comb += [
             ring.read0.index.eq(head),
             ring.read0.enable.eq(1),
@@ -59,38 +61,32 @@ class FreeList(wiring.Component):
             m.d.sync += tail.eq(tail + 1)
         with m.If(self.take):
             m.d.sync += head.eq(head + 1)
-        # ``count`` is not 0, worked out in the cycle before: much is decided by it.
-        m.d.sync += self.room.eq(~self.ready | Mux(self.take, count > 1, self.give | (count != 0)))
+        # Worked out in the cycle before: much is decided by it.
+        m.d.sync += self.room.eq(~self.ready | gave | (count > 1) | (~self.take & (count != 0)))
+        m.d.sync += gave.eq(self.give)
         with m.If(~self.ready):
             m.d.sync += [count.eq(self._entries), self.ready.eq(tail == self._entries - 1)]
-        with m.Elif(self.give | self.take):  # which come late
-            m.d.sync += count.eq(Mux(self.take, fewer, more))
-        if platform is None:  # in models of cards this memory would cost too much time
-            self._contract(m, platform, tail)
+        with m.Elif(gave & ~self.take):
+            m.d.sync += count.eq(count + 1)
+        with m.Elif(self.take & ~gave):
+            m.d.sync += count.eq(count - 1)
+        if platform is None:  # in models of cards these bits would cost too much time
+            self._contract(m, platform)
         return m
 
-    def _contract(self, m: Module, platform, tail: Signal) -> None:
-        """Each entry is free or somebody's: ``owned`` knows which, a cycle late."""
-        m.submodules.owned = owned = Ram(shape=1, depth=self._entries, reads=2, earlier=(0, 1))
-        took, gave, known = Signal(), Signal(), self.LATENCY
+    def _contract(self, m: Module, platform) -> None:
+        """Each entry is free or somebody's, who has it in ``owned``."""
+        owned, known = Signal(self._entries), self.LATENCY
         since = Signal(range(known + 1), init=known)  # cycles since an entry was taken
-        m.d.comb += [
-            owned.write.index.eq(Mux(self.take, self.number, Mux(self.ready, self.given, tail))),
-            owned.write.row.eq(self.take),
-            owned.write.enable.eq(self.take | self.give | ~self.ready),
-            owned.read0.index.eq(self.number),
-            owned.read0.enable.eq(self.take),
-            owned.read1.index.eq(self.given),
-            owned.read1.enable.eq(self.give),
-        ]
-        m.d.sync += [took.eq(self.take), gave.eq(self.give)]
         with m.If(self.take):
-            m.d.sync += since.eq(1)
+            m.d.sync += [since.eq(1), owned.bit_select(self.number, 1).eq(1)]
         with m.Elif(since != known):
             m.d.sync += since.eq(since + 1)
+        with m.If(self.give):
+            m.d.sync += owned.bit_select(self.given, 1).eq(0)
+        mine, yours = owned.bit_select(self.number, 1), owned.bit_select(self.given, 1)
         free = self.room & self.ready
         require(m, platform, ~self.take | free, "no entry is taken when none is free")
         require(m, platform, ~self.take | (since == known), "no number is taken before it is there")
-        require(m, platform, ~(self.take & self.give), "no entry is taken while one is given back")
-        require(m, platform, ~took | ~owned.read0.row, "no entry is given to two users")
-        require(m, platform, ~gave | owned.read1.row, "no entry is given back twice")
+        require(m, platform, ~self.take | ~mine, "no entry is given to two users")
+        require(m, platform, ~self.give | yours, "no entry is given back twice")

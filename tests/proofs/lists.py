@@ -60,25 +60,25 @@ def _entries(m: Module) -> None:
     """A user takes entries and gives them back, in any order, as the list allows."""
     m.submodules.dut = dut = FreeList(entries=LINES)
     out, wait = Signal(LINES), Signal(range(FreeList.LATENCY))  # with the user; cycles to wait
+    gave = Signal(LINES)  # given back in the cycle before
     take_now, give_now = any_signal(m, 1, "take"), any_signal(m, 1, "give")
     given = any_signal(m, len(dut.given), "given")
     m.d.comb += [
-        dut.take.eq(take_now & ~give_now & dut.ready & (wait == 0) & dut.room),
+        dut.take.eq(take_now & dut.ready & (wait == 0) & dut.room),
         dut.give.eq(give_now & dut.ready & out.bit_select(given, 1)),
         dut.given.eq(given),
         Assert(~dut.take | ~out.bit_select(dut.number, 1)),
-        Assert(~dut.ready | (dut.room == ~out.all())),
+        Assert(~dut.ready | (dut.room == ~(out | gave).all())),
     ]
     with m.If(dut.take):
         m.d.sync += wait.eq(FreeList.LATENCY - 1)
-    with m.Elif(wait > 1):
+    with m.Elif(wait != 0):
         m.d.sync += wait.eq(wait - 1)
-    with m.Else():
-        m.d.sync += wait.eq(dut.give)
+    m.d.sync += gave.eq(0)
     with m.If(dut.take):
         m.d.sync += out.bit_select(dut.number, 1).eq(1)
     with m.If(dut.give):
-        m.d.sync += out.bit_select(given, 1).eq(0)
+        m.d.sync += [out.bit_select(given, 1).eq(0), gave.bit_select(given, 1).eq(1)]
 
 
 def _activation(m: Module) -> None:

@@ -19,7 +19,7 @@ class Places(wiring.Component):
     comes whatever its user does. ``give`` (a cycle): ``given`` is free again.
     ``back``: likewise, but it waits while ``give`` is there. ``ready``: see ``FreeList``.
     Latency: 2 cycles from a place that is taken to the next. Throughput: one is taken in
-    ``FreeList.LATENCY`` cycles, while nothing is given back; one is given back in a cycle.
+    ``FreeList.LATENCY`` cycles; one is given back in a cycle.
     Errors: none; nobody may give what is not his. Reset: all are free, after ``places`` cycles.
     """
 
@@ -41,19 +41,18 @@ class Places(wiring.Component):
         m.submodules.free = free = FreeList(entries=self._places)
         takes = Signal()
         since = Signal(free.LATENCY - 1)  # a place was taken in the cycles before
-        gave = Signal()  # one was given in the cycle before: its number may not be there yet
         m.d.comb += [
             self.ready.eq(free.ready),
             self.any.eq(self.o.valid | free.room),
             self.back.ready.eq(~self.give & free.ready),
             free.give.eq(self.give | (self.back.valid & self.back.ready)),
             free.given.eq(self.given),
-            takes.eq(free.room & free.ready & ~self.o.valid & ~since.any() & ~free.give & ~gave),
+            takes.eq(free.room & free.ready & ~self.o.valid & ~since.any()),
             free.take.eq(takes),
         ]
         with m.If(~self.give):
             m.d.comb += free.given.eq(self.back.payload)
-        m.d.sync += [since.eq(since << 1 | takes), gave.eq(free.give)]
+        m.d.sync += since.eq(since << 1 | takes)
         with m.If(takes):
             m.d.sync += [self.o.valid.eq(1), self.o.payload.eq(free.number)]
         with m.Elif(self.o.ready):

@@ -87,9 +87,8 @@ class QpTimers(wiring.Component):
     ``poke`` Out. ``running``:
     the row of a QP, for who wants to know whether a poke is older than the timer. ``tick``: cycles
     of 1.024 us, at least 1. ``ready``: cleared.
-    Latency: a set takes effect a cycle after it is taken, and has its class counted one later.
-    Throughput: one a cycle. A sweep takes 4
-    cycles for each QP.
+    Latency: a set takes effect 2 cycles after it is taken, and has its class counted one later.
+    Throughput: one a cycle, of departures one in two. A sweep takes 4 cycles for each QP.
     Bounds: a timer runs out between its duration T (for PAUSE up to 2.4 % more) and 1.25 T, and the
     time of two sweeps later: 2 x 262 us with 16384 QPs at 250 MHz, 2 x 16 us with 1024.
     Errors: none. Reset: all stopped, row by row.
@@ -235,49 +234,51 @@ class QpTimers(wiring.Component):
         )
 
     def _sets(self, m: Module, stamps: Array) -> tuple[Signal, Signal, Signal]:
-        """Take a set, and write its row a cycle later, as ports and stamps are late.
+        """Take a set, look in the next cycle whether it changes anything, as ports and the timer's
+        row are late, and write the row in the one behind.
 
         Returns the QP of the row that is written in this cycle; the class that got a timer in the
         cycle before, one bit for each; and whether a row is written."""
         rows, chosen = m.submodules.rows, Signal(TimerSet)
-        qp, kind = Signal(ceil_log2(self._qps), reset_less=True), Signal(TimerKind, reset_less=True)
-        odd, idle = Signal(reset_less=True), Signal(reset_less=True)
-        taken, setting = Signal(), Signal()
-        shift, starts = Signal(5, reset_less=True), Signal(32)
-        departs = Signal()  # the row that is written is that of a departure
+        asked, taken = Signal(TimerSet, reset_less=True), Signal()  # what was taken,
+        departs = Signal()  # ... which is that of a departure
+        qp, row = Signal(ceil_log2(self._qps), reset_less=True), Signal(TimerRow, reset_less=True)
+        setting, starts = Signal(), Signal(32)
         with m.If(self.set0.valid):
             m.d.comb += chosen.eq(self.set0.payload)
         with m.Elif(self.set1.valid):
             m.d.comb += chosen.eq(self.set1.payload)
         with m.Else():
             m.d.comb += chosen.eq(self.set2.payload)
-        pause, codes = chosen.kind == TimerKind.PAUSE, range(32)
+        pause, codes = asked.kind == TimerKind.PAUSE, range(32)
         shifts, odds = (
-            Array(_class(TimerKind.PAUSE, code)[n] for code in codes)[chosen.code] for n in range(2)
+            Array(_class(TimerKind.PAUSE, code)[n] for code in codes)[asked.code] for n in range(2)
         )
+        now = rows.read2.row
         m.d.comb += [
             self.set1.ready.eq(self.ready & ~self.set0.valid),
-            self.set2.ready.eq(self.ready & ~self.set0.valid & ~self.set1.valid),
+            # What was taken in the cycle before may be of the same QP, and is not in its row yet.
+            self.set2.ready.eq(self.ready & ~self.set0.valid & ~self.set1.valid & ~taken),
             rows.read2.index.eq(self.set2.payload.qp),
             rows.read2.enable.eq(1),
             rows.write.index.eq(qp),
-            rows.write.row.kind.eq(kind),
-            rows.write.row.shift.eq(shift),
-            rows.write.row.odd.eq(odd),
-            rows.write.row.idle.eq(idle & (kind == TimerKind.ANSWER)),
-            rows.write.row.stamp.eq(stamps[shift]),
+            rows.write.row.eq(row),
+            rows.write.row.stamp.eq(stamps[row.shift]),
             rows.write.enable.eq(setting),
         ]
-        now = rows.read2.row
-        m.d.comb += setting.eq(taken & ~(departs & (now.kind != TimerKind.OFF) & ~now.idle))
         m.d.sync += [
-            starts.eq((setting & (kind != TimerKind.OFF)) << shift),
-            taken.eq(self.ready & (self.set0.valid | self.set1.valid | self.set2.valid)),
+            asked.eq(chosen),
+            taken.eq(
+                self.ready
+                & (self.set0.valid | self.set1.valid | (self.set2.valid & self.set2.ready))
+            ),
             departs.eq(~self.set0.valid & ~self.set1.valid),
-            qp.eq(chosen.qp),
-            kind.eq(chosen.kind),
-            shift.eq(Mux(pause, shifts, chosen.code)),
-            odd.eq(pause & odds),
-            idle.eq(chosen.idle),
+            setting.eq(taken & ~(departs & (now.kind != TimerKind.OFF) & ~now.idle)),
+            qp.eq(asked.qp),
+            row.kind.eq(asked.kind),
+            row.shift.eq(Mux(pause, shifts, asked.code)),
+            row.odd.eq(pause & odds),
+            row.idle.eq(asked.idle & (asked.kind == TimerKind.ANSWER)),
+            starts.eq((setting & (row.kind != TimerKind.OFF)) << row.shift),
         ]
         return qp, starts, setting
