@@ -50,8 +50,16 @@ class ChunkCursor(wiring.Component):
         m = Module()
         lanes = self._lanes
         bits = ceil_log2(lanes)
-        m.submodules.next = chunks = Skid(shape=Chunk)
-        wiring.connect(m, wiring.flipped(self.chunks), chunks.i)
+        # With its length less one, which would be late behind the skid.
+        row = data.StructLayout({"chunk": Chunk, "less": bits + 1})
+        m.submodules.next = chunks = Skid(shape=row)
+        coming = chunks.o.p.chunk
+        m.d.comb += [
+            chunks.i.valid.eq(self.chunks.valid),
+            chunks.i.p.chunk.eq(self.chunks.payload),
+            chunks.i.p.less.eq(self.chunks.p.length[: bits + 1] - 1),
+            self.chunks.ready.eq(chunks.i.ready),
+        ]
         chunk, ends = Signal(Chunk, reset_less=True), Signal(reset_less=True)
         start, total = Signal(bits, reset_less=True), Signal(14, reset_less=True)
         rest, less = (Signal(bits + 1, reset_less=True) for _ in range(2))
@@ -65,18 +73,18 @@ class ChunkCursor(wiring.Component):
             self.rest.eq(rest),
             self.rest_less.eq(less),
             goes_on.eq(Cat(tail, ~whole[0])),
-            reach.eq(chunks.o.p.length + chunks.o.p.addr[:bits]),
+            reach.eq(coming.length + coming.addr[:bits]),
         ]
         with m.If(~self.valid | (self.used & self.close)):
             m.d.comb += chunks.o.ready.eq(1)
             m.d.sync += [
-                chunk.eq(chunks.o.payload),
+                chunk.eq(coming),
                 self.valid.eq(chunks.o.valid),
-                start.eq(chunks.o.p.addr),
+                start.eq(coming.addr),
                 total.eq(reach),
                 ends.eq(reach <= lanes),
-                rest.eq(chunks.o.p.length),
-                less.eq(chunks.o.p.length[: bits + 1] - 1),
+                rest.eq(coming.length),
+                less.eq(chunks.o.p.less),
                 self.fresh.eq(1),
             ]
         with m.Elif(self.used):
