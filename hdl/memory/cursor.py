@@ -53,11 +53,12 @@ class ChunkCursor(wiring.Component):
         # With its length less one, which would be late behind the skid.
         row = data.StructLayout({"chunk": Chunk, "less": bits + 1})
         m.submodules.next = chunks = Skid(shape=row)
-        coming = chunks.o.p.chunk
+        coming, length = chunks.o.p.chunk, self.chunks.p.length[: bits + 1]
         m.d.comb += [
             chunks.i.valid.eq(self.chunks.valid),
             chunks.i.p.chunk.eq(self.chunks.payload),
-            chunks.i.p.less.eq(self.chunks.p.length[: bits + 1] - 1),
+            # Bit by bit: a carry chain behind a RAM would be late.
+            chunks.i.p.less.eq(Cat(bit ^ ~length[:n].any() for n, bit in enumerate(length))),
             self.chunks.ready.eq(chunks.i.ready),
         ]
         chunk, ends = Signal(Chunk, reset_less=True), Signal(reset_less=True)

@@ -11,7 +11,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
-from .types import BlockRead, FlowRead
+from .types import MOST_READ, BlockRead, FlowRead
 
 __all__ = ["ReadFlow", "flow_beat"]
 
@@ -25,11 +25,11 @@ def flow_beat(width: int) -> data.StructLayout:
 class ReadFlow(wiring.Component):
     """Reads of 1 to ``size`` bytes, any number of them in flight, data in the order of requests.
 
-    Parameters: ``size``: most bytes of a read (a power of two); ``reads``: how many of that size
-    have room at a time (a power of two); ``offsets``: requests have one, else it is taken for 0,
-    which saves the cycle that adds it; ``bypass``: data that somebody waits for pass at once, else
-    in 2 cycles, which saves a multiplexer as wide as a beat; ``kept``: the bits of a beat that are
-    given, in this order, instead of its first ones.
+    Parameters: ``size``: most bytes of a read; ``reads``: how many of that size have room at a
+    time, at least; more if they are shorter; ``offsets``: requests have one, else it is taken for
+    0, which saves the cycle that adds it; ``bypass``: data that somebody waits for pass at once,
+    else in 2 cycles, which saves a multiplexer as wide as a beat; ``kept``: the bits of a beat that
+    are given, in this order, instead of its first ones.
     Members: ``i`` requests; ``o`` beats: who waits for some keeps ``ready`` until the ``last``.
     Latency: 2 cycles to the read client, 1 without ``offsets``; from its response to ``o`` none if
     somebody waits there (with ``bypass``), else 2.
@@ -48,16 +48,16 @@ class ReadFlow(wiring.Component):
         bypass: bool = True,
         kept: tuple[int, ...] | None = None,
     ):
-        for name, value in (("Size", size), ("Reads", reads)):
-            if value < 2 or value & (value - 1):
-                raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
-        if size > 256:
-            raise ValueError(f"Size must be at most 256 bytes, not {size!r}")
+        if not 2 <= size <= MOST_READ:
+            raise ValueError(f"Size must be 2 to {MOST_READ} bytes, not {size!r}")
+        if reads < 1:
+            raise ValueError(f"Reads must be at least 1, not {reads!r}")
         self._lanes = config.width // 8
         self._kept = kept
         self._beat = flow_beat(len(kept) if kept else min(config.width, 8 * size))
-        self._most = max(1, size // self._lanes)  # beats of a read
-        self._depth, self._offsets, self._bypass = reads * self._most, offsets, bypass
+        self._most = -(-size // self._lanes)  # beats of a read
+        self._depth = 1 << ceil_log2(max(2, reads * self._most))
+        self._offsets, self._bypass = offsets, bypass
         super().__init__(
             {
                 "i": In(stream.Signature(FlowRead)),

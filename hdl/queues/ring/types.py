@@ -29,6 +29,7 @@ __all__ = [
     "used_event",
     "used_element",
     "DESC_BYTES",
+    "MOST_READ",
     "INDEX_OFFSET",
     "RING_OFFSET",
     "NO_VECTOR",
@@ -38,6 +39,8 @@ __all__ = [
 DESC_BYTES = virtio_pci.DESC.size
 INDEX_OFFSET = virtio_pci.RING_HEADER.offset("idx")
 RING_OFFSET = virtio_pci.RING_HEADER.size
+#: Bytes of the longest element that is read at once, and so of any read of the rings.
+MOST_READ = 1023
 #: QueueRow.vector of a queue without an interrupt.
 NO_VECTOR = 0xFFFF
 
@@ -62,20 +65,20 @@ def used_element(slot):
 
 
 class BlockRead(data.Struct):
-    """A read of 1 to 256 bytes."""
+    """A read of 1 to ``MOST_READ`` bytes."""
 
     function: 8
     addr: 64
-    length: 9
+    length: 10
 
 
 class FlowRead(data.Struct):
-    """A read of 1 to 256 bytes at ``addr`` + ``offset``."""
+    """A read of 1 to ``MOST_READ`` bytes at ``addr`` + ``offset``."""
 
     function: 8
     addr: 64
     offset: OFFSET_BITS
-    length: 9
+    length: 10
 
 
 class ChainJob(data.Struct):
@@ -173,5 +176,5 @@ class Element(data.Struct):
     failed: 1
     table: Table
     addr: 64
-    length: 9
+    length: 10
     odd: 1

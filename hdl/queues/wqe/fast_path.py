@@ -11,7 +11,7 @@ from hdl.config import NicConfig
 
 from ..ring.reader import RingReader
 from .plain import PlainPath, path_members
-from .short import SHORT_RECV, SHORT_SEND, ShortWqes, fixed_bytes
+from .short import ShortWqes, fixed_bytes, whole_bytes
 from .types import WqeJob
 
 __all__ = ["FastPath", "wqe_path"]
@@ -50,7 +50,7 @@ class FastPath(wiring.Component):
             lines=lines,
             depth=depth,
             least=fixed_bytes(config, receive=self._receive),
-            most=SHORT_RECV if self._receive else SHORT_SEND,
+            most=whole_bytes(config, receive=self._receive),
             urgent=not self._receive,
         )
         m.submodules.wqes = wqes = ShortWqes(config=config, depth=depth, receive=self._receive)

@@ -1,4 +1,4 @@
-"""Short WQEs that lie in one piece: read whole, decoded a beat at a time."""
+"""WQEs that lie in one piece: read whole, decoded a beat at a time."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -22,10 +22,11 @@ from .format import ElementFields, atomic_operands, first_format, format_of
 from .slot_window import SLOT_BYTES, SlotWindow
 from .types import Verdict
 
-__all__ = ["ShortWqes", "SHORT_SEND", "SHORT_RECV", "fixed_bytes"]
+__all__ = ["ShortWqes", "fixed_bytes", "whole_bytes"]
 
-#: Bytes of the longest elements taken: eleven SGEs or 181 bytes inline; seven SGEs.
-SHORT_SEND, SHORT_RECV = 256, 128
+#: Bytes of room for the elements that are asked for, for each of ``depth``: a send WQE with eleven
+#: SGEs or 181 bytes inline, a receive WQE with seven SGEs. Fewer of longer ones are in flight.
+ROOM_SEND, ROOM_RECV = 256, 128
 _LENGTH = 8 * SGE.offset("length")
 
 
@@ -39,13 +40,20 @@ def fixed_bytes(config: NicConfig, *, receive: bool) -> int:
     return found.pop()
 
 
+def whole_bytes(config: NicConfig, *, receive: bool) -> int:
+    """Bytes of the longest element that the fast path reads: as many SGEs, or bytes inline, as the
+    card takes. Errors: as ``fixed_bytes``."""
+    slots = config.max_sge if receive else max(config.max_sge, -(-config.max_inline // SLOT_BYTES))
+    return fixed_bytes(config, receive=receive) + SLOT_BYTES * slots
+
+
 class _Waiting(data.Struct):
     """An element that was asked for."""
 
     head: 16
     failed: 1
     odd: 1
-    length: 9
+    length: 10
 
 
 class _Element:
@@ -58,12 +66,12 @@ class _Element:
         self.is_odd = Signal()
         self.inline = Signal()
         self.fits = Signal()  # the length is what the fixed part says
-        self.behind = Signal(8)  # bytes behind the fixed part
+        self.behind = Signal(10)  # bytes behind the fixed part
         self.num_sge = Signal(32)
         self.header = Signal(range(max(2, header_beats)))  # beats of the fixed part that were kept
         self.number = Signal(range(most_slots + 1))  # of the slot to write
         self.left = Signal(range(most_slots + 1))  # slots to write
-        self.total = Signal(36)  # bytes of the SGEs that were written
+        self.total = Signal(38)  # bytes of the SGEs that were written
         self.answered = Signal()  # the verdict has gone ahead of the last slots
         self.is_atomic, self.operands = Signal(), Signal(8 * SLOT_BYTES)
         self.stored = Signal()  # the operands have been written
@@ -73,7 +81,7 @@ class ShortWqes(wiring.Component):
     """Reads the element of each buffer and decodes it into the slots of a line.
 
     Spec: virtio-rdma VR-4.1, VR-4.2, VR-4.4 to VR-4.6.
-    Parameters: ``receive``: cmd_post_recv of up to 128 bytes; else cmd_post_send of up to 256.
+    Parameters: ``receive``: cmd_post_recv; else cmd_post_send; of up to ``whole_bytes``.
     Members: ``i`` buffers; ``line`` a line for each verdict that is not ``failed``; ``slot``,
     ``slot_line`` with ``slot_valid``: a slot to write, never held back; ``o`` one verdict per
     buffer, in order, after its slots; of inline data with the first of them, where the others
@@ -81,7 +89,7 @@ class ShortWqes(wiring.Component):
     An element is looked at when all of it has come, a beat at a time (SlotWindow).
     Latency: a host read plus 5 cycles to the first slot. Throughput: an element with one SGE in 4
     cycles, each further slot one more, at 64 bits each slot two; reads of ``depth`` elements are in
-    flight meanwhile.
+    flight meanwhile, of fewer if they are long (``ROOM_SEND``, ``ROOM_RECV``).
     Errors: an element that is not a good WQE of the card's first format, and memory that does not
     answer, is ``odd``: the slow path says what is wrong. Reset: empty; nothing may be in flight.
     """
@@ -89,7 +97,8 @@ class ShortWqes(wiring.Component):
     def __init__(self, *, config: NicConfig, depth: int, receive: bool = False):
         self._config, self._depth, self._receive = config, depth, receive
         self._fixed_bytes = fixed_bytes(config, receive=receive)
-        self._size = SHORT_RECV if receive else SHORT_SEND
+        self._size = whole_bytes(config, receive=receive)
+        self._room = depth * (ROOM_RECV if receive else ROOM_SEND)
         self._header_beats = -(-self._fixed_bytes // (config.width // 8))
         super().__init__(
             {
@@ -157,12 +166,13 @@ class ShortWqes(wiring.Component):
     def _ask(self, m: Module) -> None:
         """Ask for the elements. An odd one waits as if it asked, so that whether it is does not
         hold up ``ready``."""
+        lanes = self._config.bytes_per_beat
         m.submodules.waits = waits = StreamFifo(shape=_Waiting, depth=self._depth)
         m.submodules.flow = flow = ReadFlow(
             config=self._config,
             size=self._size,
-            # If few, more than are in flight, so that it is a block RAM.
-            reads=max(self._depth, BLOCK_ROWS * self._config.bytes_per_beat // self._size),
+            # If little, more than for what is in flight, so that it is a block RAM.
+            reads=max(1, max(self._room // lanes, BLOCK_ROWS) // -(-self._size // lanes)),
             offsets=False,
             bypass=False,
         )
@@ -205,11 +215,9 @@ class ShortWqes(wiring.Component):
         """What the fixed part says, and whether the lengths agree. What does not fit is looked at
         again by the slow path, which says what is wrong."""
         config, fixed, behind, total = self._config, element.fixed, element.behind, element.total
-        most_sges = min((self._size - self._fixed_bytes) // SLOT_BYTES, config.max_sge)
-
         fields = self._fields(fixed)
         num_sge = element.num_sge
-        by_sges = (num_sge <= most_sges) & (behind == Cat(Const(0, 4), num_sge[:4]))
+        by_sges = (num_sge <= config.max_sge) & (behind == Cat(Const(0, 4), num_sge[:6]))
         verdict, wqe = self.o.payload, self.o.payload.wqe
         m.d.comb += [
             num_sge.eq(fields["num_sge"]),
@@ -228,7 +236,7 @@ class ShortWqes(wiring.Component):
             ]
             return
         inline = element.inline
-        by_bytes = (num_sge == 0) & (behind <= min(config.max_inline, 0xFF))
+        by_bytes = (num_sge == 0) & (behind <= config.max_inline)
         m.d.comb += [
             inline.eq(fields.inline),
             element.fits.eq(Mux(inline, by_bytes, by_sges) & ~fields.opcode[8:].any()),
@@ -306,7 +314,7 @@ class ShortWqes(wiring.Component):
         m.d.comb += [self.line.ready.eq(~failed), window.align.eq(1)]
         m.d.sync += [
             element.line.eq(self.line.payload),
-            element.left.eq(Mux(element.inline, inline_slots, element.num_sge[:4])),
+            element.left.eq(Mux(element.inline, inline_slots, element.num_sge[:6])),
         ]
         with m.If(failed | self.line.valid):
             m.next = "DRAIN"

@@ -16,8 +16,8 @@ class Places(wiring.Component):
     ``FreeList`` behind a stream: its user needs to know nothing of when it may take. The place at
     hand is nobody's.
     Members: ``o``: a free place; it is its taker's. ``any``: there is one, or one is on its way: it
-    comes whatever its user does. ``give`` (a cycle): ``given`` is free again.
-    ``back``: likewise, but it waits while ``give`` is there. ``ready``: see ``FreeList``.
+    comes whatever its user does. ``give`` (a cycle): ``given`` is free again, a cycle later, as it
+    is known late. ``back``: likewise at once, but it waits for those. ``ready``: see ``FreeList``.
     Latency: 2 cycles from a place that is taken to the next. Throughput: one is taken in
     ``FreeList.LATENCY`` cycles; one is given back in a cycle.
     Errors: none; nobody may give what is not his. Reset: all are free, after ``places`` cycles.
@@ -40,17 +40,19 @@ class Places(wiring.Component):
         m = Module()
         m.submodules.free = free = FreeList(entries=self._places)
         takes = Signal()
+        give, given = Signal(), Signal.like(self.given, reset_less=True)
         since = Signal(free.LATENCY - 1)  # a place was taken in the cycles before
         m.d.comb += [
             self.ready.eq(free.ready),
             self.any.eq(self.o.valid | free.room),
-            self.back.ready.eq(~self.give & free.ready),
-            free.give.eq(self.give | (self.back.valid & self.back.ready)),
-            free.given.eq(self.given),
+            self.back.ready.eq(~give & free.ready),
+            free.give.eq(give | (self.back.valid & self.back.ready)),
+            free.given.eq(given),
             takes.eq(free.room & free.ready & ~self.o.valid & ~since.any()),
             free.take.eq(takes),
         ]
-        with m.If(~self.give):
+        m.d.sync += [give.eq(self.give), given.eq(self.given)]
+        with m.If(~give):
             m.d.comb += free.given.eq(self.back.payload)
         m.d.sync += since.eq(since << 1 | takes)
         with m.If(takes):

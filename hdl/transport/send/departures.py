@@ -18,8 +18,8 @@ __all__ = ["Departures"]
 
 #: Departures that wait to be noted. The requester makes one in 4 cycles, so with rows in RAM they
 #: wait only while a QP that goes back is noted, or while the gate in front of egress, which lets a
-#: packet pass in 2 cycles, empties itself: 64 packets leave a third of them here.
-WAITING = 32
+#: packet pass in 2 cycles, empties itself: of 64 packets half wait here.
+WAITING = 64
 
 
 class Departures(wiring.Component):
@@ -31,12 +31,12 @@ class Departures(wiring.Component):
     that answer: the generation tells. A QP that has gone back waits for none until it has sent
     again, however long its turn takes.
 
-    Members: ``departed`` In: what egress says of a request, never more often than every third cycle
+    Members: ``departed`` In: what egress says of a request, not more often than every fourth cycle
     with more than ``WAITING`` packets beyond that, nor than their rows come; ``restart`` In: a QP
     has gone back, and is in a new generation since the cycle before. ``context``, ``write``: a QP's
     row in ``qp_sent``; ``generation``: of the QP; ``timer`` Out: it waits for an answer from now
-    on, if it does not already. Latency: 3 cycles to the row and to the timer. Throughput: one in 3
-    cycles, as what a row becomes is known a cycle after the row. Errors: none. Reset: nothing is
+    on, if it does not already. Latency: 4 cycles to the row and to the timer. Throughput: one in 4
+    cycles, as a row is late and what it becomes is late behind it. Errors: none. Reset: nothing is
     noted.
     """
 
@@ -56,9 +56,9 @@ class Departures(wiring.Component):
         m = Module()
         m.submodules.queue = queue = StreamFifo(shape=Departure, depth=WAITING)
         departure, context = queue.o.payload, self.context
-        row = context.rows.sent
+        row, kept = context.rows.sent, Signal(QpSent, reset_less=True)
         back, back_qp = Signal(), Signal(QpNumber, reset_less=True)  # a QP that has gone back
-        asks, newer = Signal(), Signal()  # of the departure whose row was here a cycle before
+        asks, newer = Signal(), Signal()  # of the departure, beside its row, which is ``kept``
         m.d.comb += [
             queue.i.valid.eq(self.departed.valid),
             queue.i.payload.eq(self.departed.payload),
@@ -91,16 +91,24 @@ class Departures(wiring.Component):
                 m.d.comb += [self.write.row.waits.eq(0), self.write.enable.eq(1)]
                 m.d.sync += back.eq(0)
                 m.next = "IDLE"
-            # DEPARTED: compares the row with the departure, and reads the QP's generation, as late
-            # as can be; ends when the row is here.
+            # DEPARTED: keeps the row; ends when it is here.
             with m.State("DEPARTED"):
-                m.d.comb += self.generation.enable.eq(1)
-                m.d.sync += newer.eq(~(departure.psn - row.psn)[23])
+                m.d.sync += kept.eq(row)
                 with m.If(context.valid):
-                    m.next = "NOTE"
+                    m.next = "COMPARE"
+            # COMPARE: compares it with the departure, and reads the QP's generation, as late as can
+            # be; one cycle.
+            with m.State("COMPARE"):
+                m.d.comb += self.generation.enable.eq(1)
+                m.d.sync += newer.eq(~(departure.psn - kept.psn)[23])
+                m.next = "NOTE"
             # NOTE: the row is written, and the timer started; one cycle.
             with m.State("NOTE"):
-                m.d.comb += [queue.o.ready.eq(1), self.write.enable.eq(1)]
+                m.d.comb += [
+                    queue.o.ready.eq(1),
+                    self.write.row.eq(kept),
+                    self.write.enable.eq(1),
+                ]
                 with m.If(newer):
                     m.d.comb += self.write.row.psn.eq(departure.psn)
                 with m.If(asks):

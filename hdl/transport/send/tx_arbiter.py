@@ -33,8 +33,8 @@ class TxArbiter(wiring.Component):
     have all before it that the gather has not refused. A QP that has had none for half of the
     numbers may seem to have one; its next packet takes the long way then, which is never wrong.
 
-    Latency: 1 cycle, of an answer 3 while others are on the long way. Throughput: one job a cycle,
-    of each side every other cycle: neither side makes more; such an answer in 4 cycles.
+    Latency: 1 cycle, of an answer 4 while others are on the long way. Throughput: one job a cycle,
+    of each side every other cycle: neither side makes more; such an answer in 5 cycles.
     Reset: idle.
     """
 
@@ -136,7 +136,8 @@ class TxArbiter(wiring.Component):
         replier's job that none of its QP is on it, or that one may be."""
         m.submodules.newest = newest = Ram(shape=NUMBER_BITS, depth=self._qps, forward=False)
         given, gone, number = (Signal(NUMBER_BITS) for _ in range(3))
-        looks, looked = Signal(), Signal(2)
+        looks, looked = Signal(), Signal(3)
+        row = Signal(NUMBER_BITS, reset_less=True)
         empty, ahead, passes, follows = (Signal() for _ in range(4))
         m.d.comb += [
             number.eq(given + 1),
@@ -147,12 +148,13 @@ class TxArbiter(wiring.Component):
             newest.write.enable.eq(goes),
             # Of the job at hand: not in the cycle in which another one takes its place.
             looks.eq(job.valid & ~job.ready),
-            passes.eq(empty | (looked[1] & ~ahead)),
-            follows.eq(~empty & looked[1] & ahead),
+            passes.eq(empty | (looked[2] & ~ahead)),
+            follows.eq(~empty & looked[2] & ahead),
         ]
         m.d.sync += [
             looked.eq(Mux(looks, looked << 1 | 1, 0)),
-            ahead.eq((gone - newest.read0.row)[-1]),
+            row.eq(newest.read0.row),
+            ahead.eq((gone - row)[-1]),
             empty.eq((gone == given) & ~goes),
         ]
         with m.If(goes):
