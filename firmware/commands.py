@@ -16,6 +16,7 @@ from firmware.objects import QP_TABLES, Cq, Hints, Limits, Objects, Pd, Refused
 from firmware.pkeys import PkeyTable
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
+from firmware.queue_errors import QueueErrors
 from firmware.region_commands import RegionCommands
 from firmware.release import Release
 from firmware.resize_commands import ResizeCommands
@@ -86,6 +87,7 @@ class Commands:
         srq = SrqCommands(hardware, limits, lambda: self.objects, self._negotiated, resize)
         mcast = McastCommands(hardware, limits, lambda: self.objects, qp.find)
         self.events = Events(hardware, limits, lambda: self.objects, qp)
+        self.queue_errors = QueueErrors(limits, lambda: self.objects, qp, self.events)
         self._met = False  # the driver's choice of events is known
         self._handlers: dict[abi.AnyCommand, Handler] = {
             ControlCommand.QUERY_PORT: self._query_port,
@@ -128,6 +130,7 @@ class Commands:
             return b""
         if self.limits.config.events and not self._met:
             self._met, self.events.wanted = True, await self._negotiated(RdmaFeature.EVENTS)
+            self.events.keeps = await self._negotiated(RdmaFeature.QUEUE_ERROR)
             self.events.changed = True
         try:
             self.refusal = ""

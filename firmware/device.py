@@ -136,6 +136,13 @@ class Hardware(Operations, Protocol):
     async def mark(self) -> int:
         """The number that ``set_mark`` has set; 0 after a reset of the whole card."""
 
+    async def broken_queue(self) -> int | None:
+        """A virtqueue whose ring is broken, by the card's number, if there was one when ``request``
+        was called last; the same one until ``broken_queue_done``, or until it is dropped."""
+
+    async def broken_queue_done(self) -> None:
+        """That has been seen to. It is not told of again before the virtqueue has been dropped."""
+
     async def set_mark(self, number: int) -> None:
         """Sets a number that the card keeps through the resets of its functions."""
 

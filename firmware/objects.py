@@ -79,7 +79,8 @@ class Mr:
 @dataclass
 class Srq:
     """A shared receive queue, which has the receive virtqueue of pair ``number``; ``users`` counts
-    the QPs that take from it. ``limit``: fewer requests than that are an event, once; 0: none."""
+    the QPs that take from it. ``limit``: fewer requests than that are an event, once; 0: none.
+    ``told``: its error has been reported."""
 
     pd: Pd
     max_wr: int
@@ -87,6 +88,7 @@ class Srq:
     number: int = 0
     users: int = 0
     limit: int = 0
+    told: bool = False
 
 
 @dataclass

@@ -166,6 +166,13 @@ class QpCommands:
         elif qp.slice is None or entries > qp.slice.size:
             raise Refused(f"{entries} READ requests, reserved are {qp.slice}")
 
+    async def fail(self, qp: Qp) -> None:
+        """To ERR, as something of the QP is broken that the driver has to mend."""
+        await self.configure(qp, QpState.ERR)
+        qp.attrs["qp_state"], qp.notify_drained = QpState.ERR, False
+        self._objects().qps.touched.add(qp.number)
+        await self._hardware.wake(qp.number)
+
     async def actual_state(self, qp: Qp) -> QpState:
         """The state with what has happened since: an error on the receive side puts the QP in ERR,
         one on the send side where its type says."""

@@ -32,7 +32,7 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group) -> Record:
         return {"gid": made.gid.hex(), "members": list(made.members)}
     if isinstance(made, Srq):
         sizes = {"max_wr": made.max_wr, "max_sge": made.max_sge, "limit": made.limit}
-        return {"pd": made.pd.number, **sizes}
+        return {"pd": made.pd.number, "told": made.told, **sizes}
     if isinstance(made, Qp):
         return {
             "pd": made.pd.number,
@@ -161,7 +161,8 @@ class _Maker:
         return Cq(told=plain["told"])
 
     def srqs(self, plain: Record) -> Srq:
-        return Srq(self._pd(plain["pd"]), plain["max_wr"], plain["max_sge"], limit=plain["limit"])
+        sizes = {name: plain[name] for name in ("max_wr", "max_sge", "limit")}
+        return Srq(self._pd(plain["pd"]), told=plain["told"], **sizes)
 
     def mrs(self, plain: Record) -> Mr:
         window = None if plain["window"] is None else MwType(plain["window"])

@@ -98,6 +98,7 @@ class Registers:
         self._beats = 0
         #: ``begin_post`` has begun something; None: a firmware before this one may have.
         self._posting: bool | None = None
+        self._broken = False  # a virtqueue is, as the mailbox has said
         self.forget()
 
     async def _read(self, path: str, word: int = 0) -> int:
@@ -170,6 +171,7 @@ class Registers:
     async def request(self) -> Request | None:
         """The request in the mailbox."""
         status = await self._fields("mailbox.status")
+        self._broken = bool(status.get("broken"))
         if not status["pending"]:
             return None
         length = await self._read("mailbox.request_length")
@@ -198,6 +200,17 @@ class Registers:
             await self.bus.write(self._map.address("mailbox.response", i // 4), word)
         await self._write("mailbox.response_length", value=len(response))
         await self._write("mailbox.control", done=1)
+
+    async def broken_queue(self) -> int | None:
+        """The virtqueue that is to be seen to: nothing is read while there is none."""
+        if not self._broken:
+            return None
+        broken = await self._fields("mailbox.broken")
+        return broken["queue"] if broken["valid"] else None
+
+    async def broken_queue_done(self) -> None:
+        """Lets the card tell of the next one."""
+        await self._write("mailbox.control", broken_done=1)
 
     async def needs_reset(self, function: int = FUNCTION_RDMA) -> dict[str, int]:
         """Whether a virtqueue of a function has been stopped (``active``), which first, and why."""

@@ -103,6 +103,7 @@ class Firmware:
         self.functions = [
             self._function(ordinal, config, limits) for ordinal in range(config.functions)
         ]
+        self._queue_bits = config.number_bits["queues"]
         self.served, self.resets, self.refusal = 0, 0, ""
         #: Of a card with one function: the device reset that goes on, how often it was looked at,
         #: and whether a command was under way when it began.
@@ -142,6 +143,7 @@ class Firmware:
                 await function.commands.settle_pkeys()
             await function.commands.events.step()
         request = await self.hardware.request()
+        acted |= await self._see_to_broken_queue()
         if request is None:
             return acted
         asking = [one for one in self.functions if one.number == request.function]
@@ -160,6 +162,18 @@ class Firmware:
             self.keeper.answered(asking[0], number, response)
         await self.hardware.respond(response)
         self.served += 1
+        return True
+
+    async def _see_to_broken_queue(self) -> bool:
+        """Sees to a virtqueue that the card has found broken, as far as one step goes; whether
+        there is one. Of a function that is being reset, all that it has is taken away anyway."""
+        queue = await self.hardware.broken_queue()
+        if queue is None:
+            return False
+        ordinal, number = divmod(queue, 1 << self._queue_bits)
+        function = self.functions[ordinal]
+        if function.release is not None or not await function.commands.queue_errors.step(number):
+            await self.hardware.broken_queue_done()
         return True
 
     async def run(self, idle: Callable[[], Awaitable[None]]) -> None:

@@ -108,6 +108,8 @@ class JournalKeeper:
     async def _restore(self, past: Past) -> None:
         hardware = self._firmware.hardware
         pending = await hardware.request() is not None
+        # A broken virtqueue changes the state of queue pairs without a request.
+        pending |= await hardware.broken_queue() is not None
         for function in self._firmware.functions:
             commands = function.commands
             if function.number not in past.resets:

@@ -170,7 +170,7 @@ class Nic(wiring.Component):
             ingress=ingress.counters,
             egress=egress.counters,
             border=border,
-            boxes=(transport, memory, queues),
+            boxes=(transport, memory, queues, host_side),
             around=self._around(),
         )
         return m
@@ -179,6 +179,9 @@ class Nic(wiring.Component):
         """What only some cards have."""
         config, rooms = self.config, m.submodules
         host_side, tables, border = rooms.host_side, rooms.tables, rooms.border
+        if config.events:
+            connect(m, rooms.queues.dropped, host_side.dropped)
+            connect(m, host_side.broken_queue, tables.broken_queue)
         if config.hot_qps:
             connect(m, tables.context, host_side.context)
         if config.parity:

@@ -61,6 +61,7 @@ class RdmaFeature(IntEnum):
     MW = 6
     MCAST = 7
     TWO_LEVEL = 8
+    QUEUE_ERROR = 9
 
     @property
     def mask(self) -> int:
@@ -103,6 +104,7 @@ class EventType(IntEnum):
     PORT_ACTIVE = 9
     PORT_ERR = 10
     PKEY_CHANGE = 12
+    SRQ_ERR = 14
     SRQ_LIMIT_REACHED = 15
     QP_LAST_WQE_REACHED = 16
     GID_CHANGE = 18

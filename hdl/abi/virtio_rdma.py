@@ -63,7 +63,7 @@ CONTROL_QUEUE = 0
 #: are there, ``magic`` says.
 COUNTER_BAR, COUNTER_OFFSET = 0, 0x6000
 COUNTER_MAGIC = int.from_bytes(b"RCTR", "little")
-COUNTER_VERSION = 1
+COUNTER_VERSION = 2
 COUNTER_WINDOW = Struct(
     "counter_window",
     le32("magic", "RCTR"),

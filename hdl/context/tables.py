@@ -12,7 +12,14 @@ from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
-from hdl.ports.boxes import RESOURCE_READERS, ContextHost, FunctionStatus, MemoryTables, QpTables
+from hdl.ports.boxes import (
+    RESOURCE_READERS,
+    BrokenQueue,
+    ContextHost,
+    FunctionStatus,
+    MemoryTables,
+    QpTables,
+)
 from hdl.ports.context import QP_MACHINES, QP_PINS, QP_TABLES
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
@@ -63,6 +70,7 @@ class Tables(wiring.Component):
     all tables here are cleared. ``context`` Out: host memory with rows of QPs, if not all are on
     chip. ``broken`` Out: a row with a wrong bit has been read, if that is
     looked for; ``halted`` In: the rooms stand still for that.
+    ``broken_queue`` In, of a card with events: a virtqueue that the firmware is to see to.
     Reset: rows are cleared one a cycle.
     """
 
@@ -102,6 +110,7 @@ class Tables(wiring.Component):
             | ({"latency": Out(LatencyPort())} if config.latency else {})
             | ({"broken": Out(1), "halted": In(1)} if config.parity else {})
             | ({"context": Out(ContextHost(config))} if config.hot_qps else {})
+            | ({"broken_queue": In(BrokenQueue())} if config.events else {})
         )
 
     def elaborate(self, platform):
@@ -251,6 +260,7 @@ class Tables(wiring.Component):
         ]
         if self._config.events:
             connect(m, mailbox.post, flipped(mine.post))
+            connect(m, flipped(self.broken_queue), mailbox.broken)
         for group in (self.queue_command, self.transport_command, self.memory_command):
             for name, member in group.signature.members.items():
                 mine, theirs = getattr(group, name), getattr(management.command, name)

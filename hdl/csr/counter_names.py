@@ -116,6 +116,7 @@ _ROOMS = {
     "rx_multicast_copies": "copies of multicast datagrams, one for each member of a group",
     "loopback_copies": "frames to groups that have gone to the wire and to the card itself",
     "loopback_drops": "frames to groups that had no room to go to the card itself too",
+    "queue_errors": "errors found in rings of virtqueues, each time that one is found",
 }
 #: Of what is between the card's core and its bus and MAC; 0 where nothing there counts so.
 _AROUND = {

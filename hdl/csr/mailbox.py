@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, Signature
 from hdl.common.ram import Ram
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
+from hdl.ports.boxes import BrokenQueue
 
 from .block import BlockBus, CsrBlock
 from .mailbox_block import MAILBOX_WORDS, mailbox
@@ -68,14 +69,15 @@ class Mailbox(wiring.Component):
     ``writable_length`` In, bytes; ``request`` In (``TableWrite``), words of the request;
     ``response_length`` Out, bytes; ``response`` In (``TableRead``), words of
     the response, latency 1, in its upper half those of an event; ``done`` Out, one cycle, the
-    response is complete; ``post`` Out: see ``QueuePost``.
+    response is complete; ``post`` Out: see ``QueuePost``. ``broken`` In: see ``BrokenQueue``.
     ``done`` without ``pending`` is not passed on. Reset: the RAMs keep their contents.
     """
 
     def __init__(self, *, config: NicConfig):
         self._config = config
         port = MailboxPort(config).flip()
-        super().__init__({"bus": In(BlockBus())} | dict(port.members.items()))
+        broken = {"broken": In(BrokenQueue())} if config.events else {}
+        super().__init__({"bus": In(BlockBus())} | dict(port.members.items()) | broken)
 
     def elaborate(self, platform):
         m = Module()
@@ -128,6 +130,11 @@ class Mailbox(wiring.Component):
                 response.write.row.eq(record.data),
             ]
         m.d.comb += [
+            registers.status_broken.eq(self.broken.valid),
+            registers.broken_queue.eq(self.broken.queue),
+            registers.broken_cause.eq(self.broken.cause),
+            registers.broken_valid.eq(self.broken.valid),
+            self.broken.done.eq(registers.control_broken_done),
             registers.post_status_busy.eq(post.start | registers.post_write),
             registers.post_status_success.eq(post.success),
             registers.post_status_available.eq(post.available),

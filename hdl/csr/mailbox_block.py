@@ -12,6 +12,7 @@ __all__ = ["MAILBOX_WORDS", "mailbox"]
 
 #: Words of the request and of the response in the mailbox (256 bytes).
 MAILBOX_WORDS = 64
+_BROKEN_DONE = pulse("broken_done", 1, "what `broken` tells has been seen to")
 
 
 def _posts() -> tuple[Register | Window, ...]:
@@ -47,6 +48,19 @@ def _posts() -> tuple[Register | Window, ...]:
     )
 
 
+def _broken() -> Register:
+    """A virtqueue whose ring is broken, for the firmware to see to."""
+    return Register(
+        "broken",
+        (
+            ro("queue", 16, "number of the virtqueue"),
+            ro("cause", 4, "QueueErrorCause: what is wrong with its ring"),
+            ro("valid", 1, "there is one; it stays until `broken_done`"),
+        ),
+        "a virtqueue of a queue pair, a CQ or an SRQ that has been found broken",
+    )
+
+
 def mailbox(config: NicConfig) -> Block:
     """One control request at a time, from the control queue to the firmware and back; and what the
     firmware puts into the event queue."""
@@ -59,16 +73,24 @@ def mailbox(config: NicConfig) -> Block:
                 (
                     ro("pending", 1, "a request waits for its response"),
                     ro("function", 8, "PCI function that asks"),
+                    *((ro("broken", 1, "as `broken.valid`"),) if config.events else ()),
                 ),
                 "the request that is served",
             ),
             Register("request_length", (ro("value", 16, "bytes the driver made readable"),)),
             Register("writable_length", (ro("value", 32, "bytes the driver made writable"),)),
             Register("response_length", (rw("value", 16, "bytes of response"),)),
-            Register("control", (pulse("done", 1, "the response is complete"),)),
+            Register(
+                "control",
+                (
+                    pulse("done", 1, "the response is complete"),
+                    *((_BROKEN_DONE,) if config.events else ()),
+                ),
+                "what the firmware is done with",
+            ),
             Window("request", MAILBOX_WORDS, Access.RO, "request bytes, little-endian words"),
             Window("response", MAILBOX_WORDS, Access.WO, "response bytes, little-endian words"),
-            *(_posts() if config.events else ()),
+            *((*_posts(), _broken()) if config.events else ()),
         ),
         "control requests and their responses",
     )

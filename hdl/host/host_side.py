@@ -1,11 +1,13 @@
 """The host side: everything between the card's host port and the engines that use it."""
 
 from amaranth.hdl import Cat, Module, ResetInserter, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.abi.enums import RdmaFeature
 from hdl.common.arbiter import StreamArbiter
 from hdl.common.contract import keeps_offers
+from hdl.common.count import COUNT
 from hdl.common.skid import Register
 from hdl.common.tables import CsrBus, TableProgram
 from hdl.config import NicConfig
@@ -13,7 +15,9 @@ from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COU
 from hdl.ports.boxes import (
     ENGINES,
     INTERRUPTING,
+    BrokenQueue,
     ContextHost,
+    Dropped,
     FunctionStatus,
     MemoryHost,
     engine_port,
@@ -25,6 +29,7 @@ from hdl.ports.rows import QueueRow
 from .fence import Fence
 from .guest_functions import GuestFunctions
 from .mmio import MmioRouter
+from .queue_errors import QueueErrors
 from .read import ReadEngine
 from .read_merge import ReadMerge
 from .reset import ResetSequence
@@ -49,6 +54,8 @@ class HostSide(wiring.Component):
     still until the only function is reset. A card with more is to be loaded anew.
     Payload to send has a read engine of its own, with half of the tags: what a room waits for does
     not queue behind payload in bulk.
+    Of a card with events: ``dropped`` In: virtqueues of which nothing is under way any more;
+    ``broken_queue`` Out: one that the firmware is to see to (``QueueErrors``). ``counts``: by name.
     ``flr`` In, ``flr_clean``, ``flr_over`` Out, a bit for each guest function: a function-level
     reset, see ``VirtioFunction``. From ``flr_clean`` on the host sees no DMA of before, however
     long the device reset takes that belongs to it: ``Fence`` keeps it back.
@@ -75,7 +82,13 @@ class HostSide(wiring.Component):
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
                 "room_reset": Out(1),
                 "tables_ready": In(1),
+                "counts": Out(data.StructLayout({"queue_errors": COUNT})),
             }
+            | (
+                {"dropped": In(Dropped()), "broken_queue": Out(BrokenQueue())}
+                if config.events
+                else {}
+            )
             | ({"broken": In(1), "halted": Out(1)} if config.parity else {})
             | ({"context": In(ContextHost(config))} if config.hot_qps else {})
         )
@@ -114,9 +127,21 @@ class HostSide(wiring.Component):
             return component
 
         interrupts = room("interrupts", StreamArbiter(shape=Interrupt, inputs=len(INTERRUPTING)))
-        errors = room("queue_errors", StreamArbiter(shape=QueueError, inputs=len(ENGINES)))
+        errors = room("error_arbiter", StreamArbiter(shape=QueueError, inputs=len(ENGINES)))
+        broken = room("queue_errors", QueueErrors(config=self._config))
         connect(m, guests.queue_reset, flipped(self.queue_reset))
-        connect(m, errors.o, guests.queue_error)
+        connect(m, errors.o, broken.i)
+        connect(m, broken.o, guests.queue_error)
+        m.d.comb += self.counts.queue_errors.eq(broken.errors)
+        if self._config.events:
+            connect(m, flipped(self.dropped), broken.dropped)
+            connect(m, broken.broken, flipped(self.broken_queue))
+            m.d.comb += broken.isolates.eq(
+                Cat(
+                    getattr(guests, f"status{n}").features[RdmaFeature.QUEUE_ERROR]
+                    for n in range(self._config.functions)
+                )
+            )
         connect(m, interrupts.o, guests.interrupt)
         for number, name in enumerate(ENGINES):
             engine = getattr(self, name)

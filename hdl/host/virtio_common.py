@@ -29,15 +29,15 @@ _OFFERED = (
     Feature.NOTIFICATION_DATA,
     Feature.RING_RESET,
 )
-#: What a card has -> the feature bit of the extension with which a driver uses it.
+#: What a card has -> the feature bits of the extensions with which a driver uses it.
 _EXTENSIONS = {
-    CardFeature.SRQ: RdmaFeature.SRQ,
-    CardFeature.EVENTS: RdmaFeature.EVENTS,
-    CardFeature.RESIZE: RdmaFeature.RESIZE,
-    CardFeature.MW: RdmaFeature.MW,
-    CardFeature.PAGE_SIZES: RdmaFeature.PAGE_SIZES,
-    CardFeature.TWO_LEVEL: RdmaFeature.TWO_LEVEL,
-    CardFeature.MCAST: RdmaFeature.MCAST,
+    CardFeature.SRQ: (RdmaFeature.SRQ,),
+    CardFeature.EVENTS: (RdmaFeature.EVENTS, RdmaFeature.QUEUE_ERROR),
+    CardFeature.RESIZE: (RdmaFeature.RESIZE,),
+    CardFeature.MW: (RdmaFeature.MW,),
+    CardFeature.PAGE_SIZES: (RdmaFeature.PAGE_SIZES,),
+    CardFeature.TWO_LEVEL: (RdmaFeature.TWO_LEVEL,),
+    CardFeature.MCAST: (RdmaFeature.MCAST,),
 }
 #: Extensions that every card has.
 _COMMON_EXTENSIONS = (RdmaFeature.REREG_MR,)
@@ -48,7 +48,9 @@ PLAIN_STATUS = Status.ACKNOWLEDGE | Status.DRIVER | Status.FAILED
 
 def offered_features(config: NicConfig) -> int:
     """The feature word that the RDMA functions of a card offer."""
-    extensions = [bit.mask for card, bit in _EXTENSIONS.items() if card in config.features]
+    extensions = [
+        bit.mask for card, bits in _EXTENSIONS.items() if card in config.features for bit in bits
+    ]
     extensions += [bit.mask for bit in _COMMON_EXTENSIONS]
     extensions += [Feature.RING_PACKED.mask] * config.packed
     return sum((feature.mask for feature in _OFFERED), sum(extensions))

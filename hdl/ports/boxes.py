@@ -52,6 +52,8 @@ __all__ = [
     "RxPort",
     "SendFetchPort",
     "TxPort",
+    "BrokenQueue",
+    "Dropped",
     "engine_port",
 ]
 
@@ -88,6 +90,24 @@ INTERRUPTING = ("completion", "control")
 def engine_port(config: NicConfig, name: str) -> EnginePort:
     """The port of the engine of that name."""
     return EnginePort(config, interrupts=name in INTERRUPTING, control=name == "control")
+
+
+class BrokenQueue(Signature):
+    """A virtqueue that has been found broken, seen from the hardware: ``valid`` is held, with
+    ``queue`` and ``cause``, until ``done`` (one cycle)."""
+
+    def __init__(self):
+        super().__init__(
+            {"valid": Out(1), "queue": Out(16), "cause": Out(QueueErrorCause), "done": In(1)}
+        )
+
+
+class Dropped(Signature):
+    """A virtqueue that has been dropped, seen from the queues: with ``valid`` (a cycle) nothing of
+    ``queue`` is under way in any engine, and each has handed over the errors that it has found."""
+
+    def __init__(self):
+        super().__init__({"valid": Out(1), "queue": Out(16)})
 
 
 class MemoryHost(Signature):

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.fork import StreamFork
+from hdl.ports.boxes import Dropped
 from hdl.ports.jobs import DropQueue
 
 __all__ = ["QueueDrops"]
@@ -17,7 +18,7 @@ class QueueDrops(wiring.Component):
     Members: ``reset`` In, queues that the driver resets; ``drop`` In, queues that the firmware
     drops: ready when it is done. ``o0`` .. Out, one
     for each engine, which takes it when nothing of the queue is under way in it and nothing is
-    kept that was read ahead.
+    kept that was read ahead. ``dropped`` Out: all of them have taken it.
     After a reset the ring starts again at 0. After a drop (``keep_index``) both ring indices go on
     where they are. That is the only difference.
     Latency: 2 cycles, and as long as the engines need. Reset: nothing is offered.
@@ -27,7 +28,7 @@ class QueueDrops(wiring.Component):
         self._engines = engines
         queues = stream.Signature(DropQueue)
         super().__init__(
-            {"reset": In(stream.Signature(16)), "drop": In(queues)}
+            {"reset": In(stream.Signature(16)), "drop": In(queues), "dropped": Out(Dropped())}
             | {f"o{n}": Out(queues) for n in range(engines)}
         )
 
@@ -55,5 +56,7 @@ class QueueDrops(wiring.Component):
             fork.i.payload.eq(dropped),
             self.drop.ready.eq(done & by_firmware),
             self.reset.ready.eq(done & ~by_firmware),
+            self.dropped.valid.eq(done),
+            self.dropped.queue.eq(dropped.queue),
         ]
         return m

@@ -11,7 +11,7 @@ from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.csr.command import QueueCommands
 from hdl.csr.mailbox import MailboxPort
-from hdl.ports.boxes import ENGINES, LinesPort, RecvFetchPort, SendFetchPort, engine_port
+from hdl.ports.boxes import ENGINES, Dropped, LinesPort, RecvFetchPort, SendFetchPort, engine_port
 from hdl.ports.host import STREAM_DATA
 from hdl.ports.jobs import Activation, Completion, Doorbell
 from hdl.ports.numbers import CqNumber, QpNumber
@@ -41,7 +41,8 @@ class Queues(wiring.Component):
 
     Parameters: ``receive_flags``: flags of the activation that a receive doorbell causes.
     Members: ``recv``, ``send``, ``completion``, ``control``: each engine's port to the host side.
-    ``queue_reset`` In: queues that the driver resets, taken when it is done.
+    ``queue_reset`` In: queues that the driver resets, taken when it is done. ``dropped`` Out: see
+    ``Dropped``.
     ``doorbell`` In; ``doorbell_send``, ``doorbell_receive`` Out to the transport. ``send_fetch``,
     ``recv_fetch`` In: decoded WQEs for the transport; ``send_lines``, ``recv_lines`` In: their
     SGEs and inline bytes for the memory box. ``completions`` In: WQEs that are finished; ``lost``
@@ -57,6 +58,7 @@ class Queues(wiring.Component):
             | {
                 "doorbell": In(stream.Signature(Doorbell)),
                 "queue_reset": In(stream.Signature(16)),
+                "dropped": Out(Dropped()),
                 "doorbell_send": Out(stream.Signature(activation_layout(16))),
                 "doorbell_receive": Out(stream.Signature(Activation)),
                 "send_fetch": In(SendFetchPort()),
@@ -90,6 +92,7 @@ class Queues(wiring.Component):
         m.submodules.drops = drops = QueueDrops(engines=len(engines))
         connect(m, flipped(self.queue_reset), drops.reset)
         connect(m, flipped(self.command.drop_queue), drops.drop)
+        connect(m, drops.dropped, flipped(self.dropped))
         for number, engine in enumerate(engines):
             connect(m, getattr(drops, f"o{number}"), engine.queue_reset)
 

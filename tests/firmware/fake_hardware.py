@@ -48,6 +48,7 @@ class FakeHardware:
         self.posting, self.slow = None, 0  # an event on its way, and steps that it takes
         self.buffers, self.events = 100, []  # of the event queue; what was written to them
         self.available = defaultdict(int)  # avail index of each queue
+        self.broken, self.looked = [], False  # virtqueues; a request was looked for since
         self.beats, self.marked = 0, 0
         self.status = 15  # a driver is there
         self.counted = defaultdict(int)
@@ -91,11 +92,18 @@ class FakeHardware:
             self.begin_reset(function)
 
     async def request(self):
+        self.looked = bool(self.broken)
         return self.inbox[0] if self.inbox else None
 
     async def respond(self, response):
         self.outbox.append(response)
         self.inbox.pop(0)
+
+    async def broken_queue(self):
+        return self.broken[0] if self.looked and self.broken else None
+
+    async def broken_queue_done(self):
+        self.broken.pop(0)
 
     async def mark(self):
         return self.marked

@@ -432,3 +432,41 @@ def test_a_request_of_a_function_in_reset(tmp_path):
         assert not bench.firmware.functions[0].commands.objects.pds.all()
         assert not bench.hardware.row("qp_cfg", WALKS)
         bench.path.unlink()
+
+
+def test_killed_at_a_broken_queue(tmp_path):
+    """At each operation: the next firmware begins with the same virtqueue again. All queue pairs
+    that use it end in ERR, and none of the events is told twice, whatever of them is lost."""
+    whole = Kept(tmp_path / "whole")
+    for past in SCRIPT[:18]:
+        whole.answer(*past)
+    for command in (create_qp(), step(SHARES, T.RC, S.RESET, S.INIT)):
+        whole.answer(*command)
+    whole.hardware.events.clear()
+    for life in range(1000):
+        bench = whole.copy(tmp_path / f"{life}")
+        bench.hardware.broken.append(CONFIG.cq_queue(1))
+        bench.firmware.hardware.left = life
+        try:
+            while finish(bench.firmware.step()):
+                pass
+            whole_life = True
+        except Killed:
+            whole_life = False
+        bench.hardware.posting = None  # it may be lost with the firmware
+        assert bench.again()
+        for _ in range(20):
+            finish(bench.firmware.step())
+        assert not bench.hardware.broken
+        for pair in (WALKS, SHARES):
+            assert bench.hardware.row("qp_cfg", pair)["state"] == S.ERR, life
+            assert bench.function.commands.objects.qps.get(pair).state == S.ERR
+        found = [(one.event, one.number) for _, one in bench.hardware.events]
+        lost = sum(one.lost for _, one in bench.hardware.events)
+        wanted = [(EventType.CQ_ERR, 1), (EventType.QP_FATAL, WALKS), (EventType.QP_FATAL, SHARES)]
+        assert len(found) == len(set(found)) and set(found) <= set(wanted), (life, found)
+        assert len(found) + max(lost, 1) >= len(wanted), life
+        bench.close()
+        if whole_life:
+            break
+    assert life > 10

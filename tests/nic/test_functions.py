@@ -17,6 +17,10 @@ def test_two_functions():
     play("bench_functions")
 
 
+def test_broken_queues():
+    play("bench_functions_broken")
+
+
 def test_diagnostics():
     play("bench_diagnostics")
 

@@ -77,6 +77,7 @@ def test_two_nics(width, part):
         "loopback",
         "multicast",
         "page_tables",
+        "queue_errors",
         "regions",
         "resize",
         "services",

@@ -126,8 +126,8 @@ FAULTS = (
         what="nobody is told how many events have found no buffer",
         because=FIRMWARE,
         file="firmware/events.py",
-        old='self._waiting[0] | {"lost": self._lost}',
-        new="self._waiting[0]",
+        old='self._waiting[0].record | {"lost": self._lost}',
+        new="self._waiting[0].record",
         tests=("tests/firmware/test_events.py::test_lost_events_are_told",),
     ),
     Fault(

@@ -5,6 +5,7 @@ from tests.force import Force, like, masked, of, stuck
 
 __all__ = ["FAULTS"]
 
+BROKEN = "tests/host/test_queue_errors.py"
 READ = ("tests/host/test_read.py::test_read_engine[64]",)
 VIRTIO = ("tests/host/test_virtio.py::test_small_card[setup]",)
 FLR = ("tests/host/test_virtio.py::test_small_card[flr]",)
@@ -17,6 +18,25 @@ FAULTS = (
         what="a card that has broken starts its rooms again by itself",
         force=Force("hdl.host.reset:ResetSequence", "request", stuck(1)),
         tests=("tests/host/test_reset.py",),
+    ),
+    # Broken virtqueues.
+    Fault(
+        name="broken-queue-stays-broken",
+        what="a virtqueue that was dropped is not as new, so its next error is told to nobody",
+        force=Force("hdl.host.queue_errors:QueueErrors", "dropped.valid", stuck(0)),
+        tests=(f"{BROKEN}::test_once_in_a_life",),
+    ),
+    Fault(
+        name="broken-queue-of-all",
+        what="an error of the control queue is told to the firmware, which serves it",
+        force=Force("hdl.host.queue_errors:QueueErrors", "isolated", stuck(1)),
+        tests=(f"{BROKEN}::test_who_is_told", f"{BROKEN}::test_nobody_has_negotiated_it"),
+    ),
+    Fault(
+        name="broken-queue-overtaken",
+        what="a virtqueue is shown while the firmware is at another one, which is lost",
+        force=Force("hdl.host.queue_errors:QueueErrors", "free", stuck(1)),
+        tests=(f"{BROKEN}::test_a_flood_loses_nothing",),
     ),
     # Function-level resets, and requests of several words.
     Fault(
