@@ -182,7 +182,7 @@ async def counters_for_the_driver(dut):
     async def words():
         return [await host.read(1, 0, COUNTER_OFFSET + 4 * i, 4) for i in range(5 + COUNTERS)]
 
-    expected = [COUNTER_MAGIC, 1, COUNTERS, len(QP_COUNTERS), *values, 0xFFFF_FFFF]
+    expected = [COUNTER_MAGIC, 2, COUNTERS, len(QP_COUNTERS), *values, 0xFFFF_FFFF]
     assert await words() == expected
     assert await host.read(1, 0, COUNTER_OFFSET + 0x12, 2) == values[0] >> 16
     for i in range(5 + COUNTERS):
