@@ -94,6 +94,14 @@ def test_output_and_status_are_the_commands():
     assert re.search(r"^card 0: .*control_requests \d+", err, re.M), err
 
 
+def test_who_breaks_rings_breaks_his_own():
+    """A process has the events of its own objects, and the device goes on for the next ones."""
+    script = Path(__file__).with_name("breaks_rings.py").read_text()
+    out, err = run("python3", "-c", script, "rocinante0")
+    assert out.split() == ["QP_FATAL", "CQ_ERR", "done"]
+    assert re.search(r"^card 0: .*queue_errors [1-9]", err, re.M), err
+
+
 def test_two_functions_are_two_devices():
     script = "lspci -s 4; lspci -s 5; ibv_devices; ip -br addr"
     out, _ = run("--functions", "2", "bash", "-c", script)

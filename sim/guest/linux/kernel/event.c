@@ -48,9 +48,9 @@ static void roc_cq_told(struct roc_dev *rdev, u32 cqn)
 	xa_unlock_irqrestore(&rdev->cqs, flags);
 }
 
-static void roc_srq_told(struct roc_dev *rdev, u32 srqn)
+static void roc_srq_told(struct roc_dev *rdev, u32 srqn, enum ib_event_type type)
 {
-	struct ib_event event = { .device = &rdev->base, .event = IB_EVENT_SRQ_LIMIT_REACHED };
+	struct ib_event event = { .device = &rdev->base, .event = type };
 	unsigned long flags;
 	struct roc_srq *srq;
 
@@ -83,7 +83,10 @@ static void roc_event(struct roc_dev *rdev, const struct virtio_rdma_event *even
 		roc_qp_told(rdev, number, IB_EVENT_QP_LAST_WQE_REACHED);
 		break;
 	case VIRTIO_RDMA_EVENT_TYPE_SRQ_LIMIT_REACHED:
-		roc_srq_told(rdev, number);
+		roc_srq_told(rdev, number, IB_EVENT_SRQ_LIMIT_REACHED);
+		break;
+	case VIRTIO_RDMA_EVENT_TYPE_SRQ_ERR:
+		roc_srq_told(rdev, number, IB_EVENT_SRQ_ERR);
 		break;
 	case VIRTIO_RDMA_EVENT_TYPE_PORT_ACTIVE:
 		roc_port_told(rdev, IB_EVENT_PORT_ACTIVE);
