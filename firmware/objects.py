@@ -99,7 +99,8 @@ class Qp:
     pool of READ requests. ``start`` has more row fields, for replays. ``srq``: where its receive
     WQEs come from, instead of its own receive queue. ``told``: the events that it has had.
     ``notify_drained``: there will be one when its send queue is drained. ``binds``: it may bind
-    memory windows.
+    memory windows. ``placement``: the flags of FLUSH that it may have; 0: it has neither FLUSH nor
+    ATOMIC WRITE.
     """
 
     pd: Pd
@@ -115,6 +116,7 @@ class Qp:
     told: set[EventType] = field(default_factory=set)
     notify_drained: bool = False
     binds: bool = False
+    placement: int = 0
 
     @property
     def type(self) -> QpType:

@@ -5,13 +5,13 @@ Spec: virtio-rdma VR-3.25 to VR-3.29. Which transition needs which values: ``tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from firmware.objects import Limits, Qp, Refused
 from firmware.pkeys import PkeyTable
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType
+from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType, RdmaFeature
 from hdl.abi.enums import QpAttrMask as M
 from hdl.wire.constants import is_mapped_gid
 
@@ -36,7 +36,18 @@ FIELDS: dict[M, tuple[str, ...]] = {
     M.DEST_QPN: ("dest_qp_num",),
 }
 
+_FLUSHES = Access.FLUSH_GLOBAL | Access.FLUSH_PERSISTENT
 _KNOWN_ACCESS = sum(flag.value for flag in Access)
+
+
+async def placement_access(
+    limits: Limits, negotiated: Callable[[RdmaFeature], Awaitable[bool]]
+) -> Access:
+    """The access flags that PLACEMENT adds (docs/extensions.md): none if it is not negotiated, and
+    persistence on a card for such a host alone."""
+    if not limits.config.placement or not await negotiated(RdmaFeature.PLACEMENT):
+        return Access(0)
+    return _FLUSHES if limits.config.persistence else Access.FLUSH_GLOBAL
 
 
 def _at_most(limit: int, lowest: int = 0) -> Callable[[Limits, int], bool]:
@@ -90,7 +101,8 @@ def new_attributes(
     if mask & M.PKEY_INDEX and not pkeys[result["pkey_index"]]:
         raise Refused(f"pkey_index {result['pkey_index']} has no P_Key")
     if mask & M.ACCESS_FLAGS:
-        result["qp_access_flags"] &= _KNOWN_ACCESS  # others are ignored (VR-3.19)
+        # Others are ignored (VR-3.19).
+        result["qp_access_flags"] &= _KNOWN_ACCESS & ~int(_FLUSHES) | int(qp.placement)
     if mask & M.AV:
         check_address(limits, attrs["ah_attr"], gids)
     return result
@@ -169,6 +181,9 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "max_send_sge": qp.init["max_send_sge"],
         "max_recv_sge": qp.init["max_recv_sge"],
         "max_inline": qp.init["max_inline_data"],
+        "placement": int(bool(qp.placement)),
+        "flush.visible": int(bool(access & Access.FLUSH_GLOBAL)),
+        "flush.persistent": int(bool(access & Access.FLUSH_PERSISTENT)),
         "av.sgid_index": grh["sgid_index"],
         "av.dgid": raw(grh["dgid"]),
         "av.dmac": raw(ah["roce_dmac"]),

@@ -13,7 +13,7 @@ from typing import Any
 from firmware.device import Operations
 from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused
 from firmware.pkeys import PkeyTable
-from firmware.qp import configuration_row, new_attributes
+from firmware.qp import configuration_row, new_attributes, placement_access
 from firmware.transitions import SEND_ERROR_STATES, next_state
 from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
@@ -96,6 +96,7 @@ class QpCommands:
         qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs, srq), pair)
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
         qp.binds = limits.config.windows and await self._negotiated(RdmaFeature.MW)
+        qp.placement = int(await placement_access(limits, self._negotiated))
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()
         pd.users += 1

@@ -47,6 +47,7 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group) -> Record:
             "told": sorted(int(event) for event in made.told),
             "notify_drained": made.notify_drained,
             "binds": made.binds,
+            "placement": made.placement,
         }
     return {}
 
@@ -184,6 +185,7 @@ class _Maker:
         cqs = self._cq(plain["send_cq"]), self._cq(plain["recv_cq"])
         qp = Qp(self._pd(plain["pd"]), *cqs, plain["init"], attrs, srq, slice=part)
         qp.qpn, qp.start, qp.binds = plain["qpn"], plain["start"], plain["binds"]
+        qp.placement = plain["placement"]
         qp.told = {EventType(event) for event in plain["told"]}
         qp.notify_drained = plain["notify_drained"]
         return qp

@@ -14,6 +14,7 @@ from typing import Any
 
 from firmware.device import Operations
 from firmware.objects import Hints, Limits, Mr, Objects, Refused
+from firmware.qp import placement_access
 from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import OPTIONAL_ACCESS, Access, RdmaFeature, ReregFlags
@@ -26,9 +27,16 @@ _NEED_LOCAL_WRITE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 _REGION_ACCESS = OPTIONAL_ACCESS | (
     Access.LOCAL_WRITE | _REMOTE | Access.MW_BIND | Access.ZERO_BASED | Access.HUGETLB
 )
+#: Rights of FLUSH, each in a field of the row.
+_FLUSHES = {
+    "flush.visible": Access.FLUSH_GLOBAL,
+    "flush.persistent": Access.FLUSH_PERSISTENT,
+}
 #: Access bits that a row holds.
 _ROW_ACCESS = Access.LOCAL_WRITE | _REMOTE
 
+#: A row's fields that say what may be done with the region.
+_RIGHTS = ("access", *_FLUSHES)
 #: A row's fields that say where its bytes are.
 _MAPPING = ("va", "length", "block", "start", "page_size", "two_level")
 #: Bytes of memory that the hardware reads of a page list at a time.
@@ -40,18 +48,14 @@ _REREG = ReregFlags.TRANSLATION | ReregFlags.PD | ReregFlags.ACCESS | ReregFlags
 _MR_DMA, _MR_PAGES, _MR_FREE = 1, 2, 4
 
 
-def _access(flags: int) -> int:
-    """The row's access bits for a region's flags (VR-3.19, E-22)."""
-    if flags & ~int(_REGION_ACCESS):
-        raise Refused(f"access flags {flags:#x} are not supported")
-    if flags & _NEED_LOCAL_WRITE and not flags & Access.LOCAL_WRITE:
-        raise Refused("remote write or atomic access needs local write access")
-    return flags & int(_ROW_ACCESS)
-
-
 def _bind(flags: int) -> int:
     """Whether windows may be bound to a region."""
     return int(bool(flags & Access.MW_BIND))
+
+
+def _remote(row: dict[str, int]) -> bool:
+    """Whether a region has rights for peers."""
+    return bool(row["access"] & _REMOTE or any(row.get(name) for name in _FLUSHES))
 
 
 def _page_size(shift: int) -> int:
@@ -80,11 +84,11 @@ class RegionCommands:
     async def get_dma(self, v: Values) -> dict[str, Any]:
         """GET_DMA_MR (VR-3.20)."""
         pd = self._objects().pds.get(v.pdn)
-        access = _access(v.access_flags)
+        rights = await self._rights(v.access_flags)
         if v.access_flags & Access.ZERO_BASED:
             raise Refused("a DMA region has the bus's addresses")
-        row = {"type": _MR_DMA, "access": access, "length": (1 << 48) - 1}
-        return await self._add(Mr(pd), row, remote=bool(access & _REMOTE))
+        row = {"type": _MR_DMA, "length": (1 << 47) - 1} | rights
+        return await self._add(Mr(pd), row, remote=_remote(rights))
 
     async def register(self, v: Values) -> dict[str, Any]:
         """REG_USER_MR (VR-3.14 to VR-3.17)."""
@@ -105,17 +109,17 @@ class RegionCommands:
         self, v: Values, page_size: int, *, two_level: bool = False
     ) -> dict[str, Any]:
         pd = self._objects().pds.get(v.pdn)
-        access = _access(v.access_flags)
+        rights = await self._rights(v.access_flags)
         base = 0 if v.access_flags & Access.ZERO_BASED else v.virt_addr
-        row = {"type": _MR_PAGES, "access": access, "bind": _bind(v.access_flags)}
+        row = {"type": _MR_PAGES, "bind": _bind(v.access_flags)} | rights
         row |= self._mapping(v, base, page_size, two_level=two_level)
-        return await self._add(Mr(pd), row, remote=bool(access & _REMOTE))
+        return await self._add(Mr(pd), row, remote=_remote(rights))
 
     async def create(self, v: Values) -> dict[str, Any]:
         """CREATE_MR: a region without pages and without a valid key (VR-3.13, VR-3.18)."""
         self._extensions()
         pd = self._objects().pds.get(v.pdn)
-        _access(v.access_flags)
+        await self._rights(v.access_flags)
         self._limits.check("max_fast_reg_page_list_len", v.max_num_sg, 1)
         mr = Mr(pd, pages=v.max_num_sg, zero_based=bool(v.access_flags & Access.ZERO_BASED))
         return await self._add(mr, {"type": _MR_FREE}, remote=True)
@@ -158,11 +162,11 @@ class RegionCommands:
         row = await self._windows.row(mr)
         if row["type"] != _MR_PAGES:
             raise Refused(f"MR {mr.number} is not from REG_USER_MR")
-        new = {name: row[name] for name in ("type", "access", "bind", *_MAPPING)}
+        new = {name: row[name] for name in ("type", *_RIGHTS, "bind", *_MAPPING)}
         pd = self._objects().pds.get(v.pdn) if v.flags & ReregFlags.PD else mr.pd
         zero_based = False
         if v.flags & ReregFlags.ACCESS:
-            new["access"], new["bind"] = _access(v.access_flags), _bind(v.access_flags)
+            new |= await self._rights(v.access_flags) | {"bind": _bind(v.access_flags)}
             zero_based = bool(v.access_flags & Access.ZERO_BASED)
         if v.flags & ReregFlags.TRANSLATION:
             base = 0 if zero_based else v.virt_addr
@@ -182,7 +186,17 @@ class RegionCommands:
         pd.users += 1
         mr.pd, mr.kept = pd, None
         key = mr.number << abi.KEY_TAG_BITS | tag
-        return {"lkey": key, "rkey": key if new["access"] & _REMOTE else 0}
+        return {"lkey": key, "rkey": key if _remote(new) else 0}
+
+    async def _rights(self, flags: int) -> dict[str, int]:
+        """The row's fields of rights for a region's flags (VR-3.19, E-22, docs/extensions.md)."""
+        known = _REGION_ACCESS | await placement_access(self._limits, self._negotiated)
+        if flags & ~int(known):
+            raise Refused(f"access flags {flags:#x} are not supported")
+        if flags & _NEED_LOCAL_WRITE and not flags & Access.LOCAL_WRITE:
+            raise Refused("remote write or atomic access needs local write access")
+        flushes = {name: int(bool(flags & flag)) for name, flag in _FLUSHES.items()}
+        return {"access": flags & int(_ROW_ACCESS)} | flushes
 
     def _region(self, number: int) -> Mr:
         """The region with this number, which no window has."""

@@ -52,6 +52,8 @@ class CardFeature(Enum):
     LATENCY = "latency"  # histograms of how long messages take inside the card
     PARITY = "parity"  # rows of queue pairs and regions are checked when they are read
     PACKED = "packed"  # packed virtqueues, beside split ones
+    PLACEMENT = "placement"  # FLUSH and ATOMIC WRITE; they need ATOMICS
+    PERSISTENCE = "persistence"  # FLUSH makes data persistent, as the host says; needs PLACEMENT
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -146,8 +148,9 @@ class NicConfig:
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback, ipv6, latency, parity, packed: switches of ``CardFeature``. A card without a
-            feature refuses what needs it and costs nothing for it.
+            loopback, ipv6, latency, parity, packed, placement, persistence: switches of
+            ``CardFeature``. A card without a feature refuses what needs it and costs nothing for
+            it. persistence: whether the host keeps what reaches its memory when the power fails.
     """
 
     width: int = 512
@@ -199,6 +202,8 @@ class NicConfig:
     latency: bool = False
     parity: bool = False
     packed: bool = False
+    placement: bool = False
+    persistence: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -213,14 +218,11 @@ class NicConfig:
             if power and value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, not {value!r}")
         self._check_hot()
-        if self.packed and self.wqes_ahead == 1:
-            raise ValueError("packed must be False where wqes_ahead is 1, not True")
+        self._check_switches()
         if 0 < self.translation_lines < 8:
             raise ValueError(
                 f"translation_lines must be 0 or at least 8, not {self.translation_lines!r}"
             )
-        if self.two_level and not self.translation_lines:
-            raise ValueError("two_level must be False where translation_lines is 0, not True")
         if self.trace_frames == 1:
             raise ValueError("trace_frames must be 0 or at least 2, not 1")
         if self.gather_bytes < 2 * self.mtu:
@@ -237,6 +239,16 @@ class NicConfig:
             raise ValueError(
                 f"functions {self.functions!r} leave too little to each: {bad}"
             ) from None
+
+    def _check_switches(self) -> None:
+        for name, without, is_so in (
+            ("packed", "wqes_ahead is 1", self.wqes_ahead == 1),
+            ("two_level", "translation_lines is 0", not self.translation_lines),
+            ("placement", "atomics is False", not self.atomics),
+            ("persistence", "placement is False", not self.placement),
+        ):
+            if getattr(self, name) and is_so:
+                raise ValueError(f"{name} must be False where {without}, not True")
 
     def _check_hot(self) -> None:
         if self.hot_qps and not LEAST_HOT <= self.hot_qps < self.qps:

@@ -36,6 +36,9 @@ VALUES: dict[str, tuple[Any, ...]] = {
 REFUSED = (
     {("packed", True), ("wqes_ahead", 1)},
     {("two_level", True), ("translation_lines", 0)},
+    {("placement", True), ("atomics", False)},
+    {("persistence", True), ("placement", False)},
+    {("persistence", True), ("atomics", False)},  # as it needs placement
 )
 #: Tables of every card of the array: their sizes change widths, and nothing of the structure.
 SMALL = {"qps": 16, "cqs": 8, "mrs": 16, "gids": 4, "groups": 4, "vectors": 4, "queue_size": 16}

@@ -62,6 +62,7 @@ class RdmaFeature(IntEnum):
     MCAST = 7
     TWO_LEVEL = 8
     QUEUE_ERROR = 9
+    PLACEMENT = 13
 
     @property
     def mask(self) -> int:
@@ -86,6 +87,22 @@ class MwType(IntEnum):
     TYPE_1 = 1
     TYPE_2 = 2
     TYPE_2A = 3
+
+
+class FlushType(IntFlag):
+    """What a FLUSH brings about (PLT of its header). The numbers are libibverbs' of
+    ``ibv_placement_type``."""
+
+    GLOBAL = 1 << 0
+    PERSISTENT = 1 << 1
+
+
+class FlushLevel(IntEnum):
+    """What a FLUSH is about (SEL of its header). The numbers are libibverbs' of
+    ``ibv_selectivity_level``."""
+
+    RANGE = 0
+    MR = 1
 
 
 class SrqAttrMask(IntFlag):
@@ -132,6 +149,9 @@ class DeviceCap(IntFlag):
     MEM_WINDOW_TYPE_2A = 1 << 23
     MEM_WINDOW_TYPE_2B = 1 << 24
     SG_GAPS_REG = 1 << 32
+    FLUSH_GLOBAL = 1 << 38
+    FLUSH_PERSISTENT = 1 << 39
+    ATOMIC_WRITE = 1 << 40
 
 
 class AtomicCap(IntEnum):
@@ -227,6 +247,8 @@ class Access(IntFlag):
     ZERO_BASED = 1 << 5
     ON_DEMAND = 1 << 6
     HUGETLB = 1 << 7
+    FLUSH_GLOBAL = 1 << 8
+    FLUSH_PERSISTENT = 1 << 9
     RELAXED_ORDERING = 1 << 20
 
 
@@ -316,8 +338,8 @@ class NotifyFlags(IntFlag):
 
 
 class WrOpcode(IntEnum):
-    """``opcode`` of a send work request. Spec: VR-4.4; 10, 12-15 and others are refused. BIND_MW is
-    of an extension."""
+    """``opcode`` of a send work request. Spec: VR-4.4; 10, 12, 13 and others are refused. BIND_MW,
+    FLUSH and ATOMIC_WRITE are of extensions."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1
@@ -330,6 +352,8 @@ class WrOpcode(IntEnum):
     BIND_MW = 8
     SEND_WITH_INV = 9
     RDMA_READ_WITH_INV = 11
+    FLUSH = 14
+    ATOMIC_WRITE = 15
     REG_MR = 0x20
 
 
@@ -380,6 +404,8 @@ class WcOpcode(IntEnum):
     FETCH_ADD = 4
     BIND_MW = 5
     LOCAL_INV = 6
+    FLUSH = 8
+    ATOMIC_WRITE = 9
     REG_MR = 10
     RECV = 128
     RECV_RDMA_WITH_IMM = 129

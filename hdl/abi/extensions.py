@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hdl.abi.enums import ExtensionCommand, RdmaFeature
-from hdl.abi.layout import NOTHING, Scalar, Struct, array, byte_array, le32, le64
+from hdl.abi.layout import NOTHING, Scalar, Struct, array, byte_array, le32, le64, u8
 from hdl.abi.regions import REGION_MEMORY
 
-__all__ = ["EXTENSIONS", "WR_BIND"]
+__all__ = ["EXTENSIONS", "WR_ATOMIC_WRITE", "WR_BIND", "WR_FLUSH"]
 
 #: Of BIND_MW, in the ``wr`` union of a send queue element.
 WR_BIND = Struct(
@@ -16,6 +16,21 @@ WR_BIND = Struct(
     le32("lkey", "of the region"),
     le64("length", "bytes"),
     le32("rkey", "of the window, with the new variant in its low byte"),
+)
+#: Of FLUSH and ATOMIC_WRITE.
+WR_FLUSH = Struct(
+    "wr_flush",
+    le64("remote_addr", "first byte of the range"),
+    le32("rkey"),
+    le32("length", "bytes of the range"),
+    u8("type", "FlushType"),
+    u8("level", "FlushLevel; MR: address and length mean nothing"),
+)
+WR_ATOMIC_WRITE = Struct(
+    "wr_atomic_write",
+    le64("remote_addr", "a multiple of 8"),
+    le32("rkey"),
+    byte_array("data", 8, "copied verbatim"),
 )
 
 CMD_CREATE_SRQ = Struct(

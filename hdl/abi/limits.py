@@ -41,6 +41,10 @@ def device_limits(config: NicConfig) -> dict[str, int]:
     if config.windows:
         flags |= DeviceCap.MEM_WINDOW
         flags |= DeviceCap.MEM_WINDOW_TYPE_2A | DeviceCap.MEM_WINDOW_TYPE_2B
+    if config.placement:
+        flags |= DeviceCap.FLUSH_GLOBAL | DeviceCap.ATOMIC_WRITE
+    if config.persistence:
+        flags |= DeviceCap.FLUSH_PERSISTENT
     groups = config.groups if config.multicast else 0
     return {
         "phys_port_cnt": 1,

@@ -75,6 +75,11 @@ class WorkRequest:
         """Whether its one packet takes a PSN for each packet of the answer."""
         return self.final is not None and self.final.psns is Psns.BY_LENGTH
 
+    @property
+    def placement(self) -> bool:
+        """Whether it has no SGEs, as its answer brings no data: FLUSH, ATOMIC WRITE."""
+        return self.feature is CardFeature.PLACEMENT
+
 
 _CONNECTED = (Transport.RC, Transport.XRC, Transport.UC)
 _RELIABLE = (Transport.RC, Transport.XRC)
@@ -135,7 +140,15 @@ def _fetch(
     )
 
 
-_UD, _ATOMICS = Transport.UD, CardFeature.ATOMICS
+def _place(opcode: WrOpcode, kind: Kind, only: Op, completion: WcOpcode) -> WorkRequest:
+    """A request whose answer is awaited as data are, and brings none."""
+    packets = {Position.ONLY: only}
+    return WorkRequest(
+        opcode, opcode.name, kind, completion, (Transport.RC,), packets, feature=_PLACES
+    )
+
+
+_UD, _ATOMICS, _PLACES = Transport.UD, CardFeature.ATOMICS, CardFeature.PLACEMENT
 _ROWS = (
     _write(WrOpcode.RDMA_WRITE, Op.WRITE_LAST, Op.WRITE_ONLY),
     _write(WrOpcode.RDMA_WRITE_WITH_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM),
@@ -148,6 +161,8 @@ _ROWS = (
     _send(WrOpcode.SEND_WITH_INV, Op.SEND_LAST_INV, Op.SEND_ONLY_INV, *_RELIABLE, feature=_KEYS),
     _fetch(WrOpcode.RDMA_READ_WITH_INV, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ, _KEYS),
     _local(WrOpcode.REG_MR, WcOpcode.REG_MR),
+    _place(WrOpcode.FLUSH, Kind.READ, Op.FLUSH, WcOpcode.FLUSH),
+    _place(WrOpcode.ATOMIC_WRITE, Kind.ATOMIC, Op.ATOMIC_WRITE, WcOpcode.ATOMIC_WRITE),
     _local(WrOpcode.BIND_MW, WcOpcode.BIND_MW, bind=True, feature=CardFeature.MW),
 )
 

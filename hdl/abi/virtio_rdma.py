@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hdl.abi import queue_numbers
 from hdl.abi.enums import ControlCommand, ExtensionCommand
-from hdl.abi.extensions import EXTENSIONS, WR_BIND
+from hdl.abi.extensions import EXTENSIONS, WR_ATOMIC_WRITE, WR_BIND, WR_FLUSH
 from hdl.abi.layout import (
     NOTHING,
     Scalar,
@@ -325,6 +325,8 @@ WR = Union(
     nested("ud", WR_UD),
     nested("reg", WR_REG),
     nested("bind", WR_BIND),
+    nested("flush", WR_FLUSH),
+    nested("atomic_write", WR_ATOMIC_WRITE),
 )
 #: Send queue element; num_sge SGEs follow, or the payload itself when INLINE is set (VR-4.6).
 POST_SEND = Struct(

@@ -27,6 +27,7 @@ __all__ = [
     "ADDRESS_VECTOR",
     "FIELDS",
     "FORMAT_BITS",
+    "NAMED",
     "OPERANDS",
     "SGE_BYTES",
     "WQE_FORMATS",
@@ -45,6 +46,8 @@ FIELDS = ("num_sge", "wr_id", "imm", "remote_addr", "rkey", "fence", "signaled",
 #: Operands of an atomic, and the address vector of a datagram. Of another work request, what lies
 #: in the places of the latter are its operands (``hdl.ports.shared.operands``).
 OPERANDS = ("compare_add", "swap")
+#: Bytes that a FLUSH names.
+NAMED = "length"
 ADDRESS_VECTOR = (
     "pd",
     "gid_index",
@@ -166,6 +169,18 @@ _ATOMIC = _SEND | _places(
     **{name: f"wr.atomic.{name}" for name in OPERANDS},
 )
 
+_FLUSH = _SEND | {
+    **_places(POST_SEND, remote_addr="wr.flush.remote_addr", rkey="wr.flush.rkey"),
+    NAMED: _place(POST_SEND, "wr.flush.length"),
+    # Type and level, one behind the other: ``WQE_FLUSH`` of hdl/ports/shared.py.
+    "imm": Place(POST_SEND.offset("wr.flush.type"), 2),
+}
+_STORED = _place(POST_SEND, "wr.atomic_write.data")
+_ATOMIC_WRITE = _SEND | {
+    **_places(POST_SEND, remote_addr="wr.atomic_write.remote_addr", rkey="wr.atomic_write.rkey"),
+    "compare_add": Place(_STORED.offset, _STORED.size, big=True),  # it is sent as a number would be
+}
+
 #: Number of a format, as ``RingRules.wqe_format`` has it -> its row. The fast path reads the first
 #: one that a card has (docs/queues.md).
 WQE_FORMATS: dict[int, WqeFormat] = {
@@ -174,6 +189,8 @@ WQE_FORMATS: dict[int, WqeFormat] = {
         opcode=_place(POST_SEND, "opcode"),
         inline=_flag(SendFlags.INLINE),
         send=(
+            Layout(POST_SEND.size, _FLUSH, lambda one: one.placement and one.kind is Kind.READ),
+            Layout(POST_SEND.size, _ATOMIC_WRITE, lambda request: request.placement),
             Layout(POST_SEND.size, _ATOMIC, lambda request: request.kind is Kind.ATOMIC),
             Layout(POST_SEND.size, _SEND),
         ),

@@ -174,6 +174,9 @@ class RegionKeys(wiring.Component):
             facts.lkey.eq(~unequal(request.lkey[:8], row.tag)),
             facts.lends.eq(row.bind & (row.access[0] | ~changes)),
         ]
+        if self._config.placement:  # of FLUSH a window has no right that the region has not
+            more = (request.flush.as_value() & ~row.flush.as_value()).any()
+            m.d.sync += facts.lends.eq(row.bind & (row.access[0] | ~changes) & ~more)
 
     def _measure(
         self, m: Module, request: RegionRequest, facts: _Facts, place: Signal, checks: Signal
@@ -225,6 +228,7 @@ class RegionKeys(wiring.Component):
         with m.If(request.length != 0):
             m.d.comb += [
                 new.access.eq(request.access),
+                new.flush.eq(request.flush),
                 new.va.eq(request.va & (~request.zero_based).replicate(64)),
                 new.length.eq(request.length),
                 new.block.eq(region.block),
@@ -261,4 +265,5 @@ class RegionKeys(wiring.Component):
                 new.type.eq(MrType.FAST),
                 new.tag.eq(request.key[:8]),
                 new.access.eq(request.access),
+                new.flush.eq(request.flush),
             ]

@@ -14,7 +14,7 @@ from hdl.common.ram import WIDE_BITS
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
-from hdl.ports.shared import ex, in_va
+from hdl.ports.shared import ex, in_va, wire_flush
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -33,6 +33,7 @@ from hdl.wire.headers import (
     BTH,
     DETH,
     ETHERNET,
+    FETH,
     IETH,
     IMM_DT,
     IPV4,
@@ -225,6 +226,7 @@ class HeaderBuilder(wiring.Component):
             ATOMIC_ETH: {"va": job.va, "rkey": job.rkey},
             ATOMIC_ACK_ETH: {"original": job.va},
             DETH: {"qkey": deth.qkey, "src_qp": deth.src_qp},
+            FETH: {"sel": wire_flush(job).level, "plt": wire_flush(job).type.as_value()},
         }
         sent = sent_opcodes(self._config)
         extended = Signal(8 * EXTENDED_BYTES)

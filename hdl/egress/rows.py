@@ -7,8 +7,18 @@ from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_BYTES
 from hdl.ports.headers import Departure
 from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
-from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, BTH, DETH, IETH, IMM_DT, RETH
-from hdl.wire.opcodes import ROCE_OPCODES, Opcode, services
+from hdl.wire.headers import (
+    AETH,
+    ATOMIC_ACK_ETH,
+    ATOMIC_ETH,
+    BTH,
+    DETH,
+    FETH,
+    IETH,
+    IMM_DT,
+    RETH,
+)
+from hdl.wire.opcodes import ROCE_OPCODES, Opcode, card_opcodes, services
 
 __all__ = [
     "EXTENDED_BYTES",
@@ -23,7 +33,7 @@ __all__ = [
 ]
 
 #: Headers that a ``TxHeader`` has the fields of.
-FILLED = (RETH, AETH, IMM_DT, IETH, ATOMIC_ETH, ATOMIC_ACK_ETH, DETH)
+FILLED = (RETH, AETH, IMM_DT, IETH, ATOMIC_ETH, ATOMIC_ACK_ETH, DETH, FETH)
 #: Bytes of them that follow from it. The operands of an atomic are the packet's payload in here.
 BUILT_BYTES = {header: header.size for header in FILLED} | {
     ATOMIC_ETH: ATOMIC_ETH.size - OPERAND_BYTES
@@ -49,8 +59,9 @@ FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
 
 def sent_opcodes(config: NicConfig) -> dict[int, Opcode]:
     """Those that this card sends."""
-    served = services(config)
-    return {code: one for code, one in SENT_OPCODES.items() if one.transport in served}
+    served, known = services(config), card_opcodes(config)
+    sent = (code for code in SENT_OPCODES if code in known)
+    return {code: SENT_OPCODES[code] for code in sent if SENT_OPCODES[code].transport in served}
 
 
 def head(width: int) -> data.StructLayout:

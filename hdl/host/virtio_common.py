@@ -38,6 +38,7 @@ _EXTENSIONS = {
     CardFeature.PAGE_SIZES: (RdmaFeature.PAGE_SIZES,),
     CardFeature.TWO_LEVEL: (RdmaFeature.TWO_LEVEL,),
     CardFeature.MCAST: (RdmaFeature.MCAST,),
+    CardFeature.PLACEMENT: (RdmaFeature.PLACEMENT,),
 }
 #: Extensions that every card has.
 _COMMON_EXTENSIONS = (RdmaFeature.REREG_MR,)

@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.crc import IcrcMask
 from hdl.common.delay import Delay, delayed
 from hdl.common.shift import keep_mask
+from hdl.config import NicConfig
 from hdl.wire.constants import (
     ETHERTYPE_IPV6,
     ETHERTYPE_VLAN,
@@ -20,7 +21,7 @@ from hdl.wire.constants import (
 )
 from hdl.wire.gateware import get
 from hdl.wire.headers import ATOMIC_ACK_ETH, BTH, ETHERNET, IPV4, IPV6, VLAN, Header
-from hdl.wire.opcodes import CNP, OPCODES, ROCE_OPCODES, Payload
+from hdl.wire.opcodes import CNP, OPCODES, Payload, card_opcodes
 
 from .collector import LENGTH_BITS, collected
 
@@ -94,7 +95,6 @@ class Decoder(wiring.Component):
     """Decodes lengths and opcode as the beats pass and cuts the frame accordingly.
 
     Spec: RFC 791, RFC 8200, IBTA vol 1, 9.2 (pad count, extended headers by opcode).
-    Parameters: ``ipv6``: frames of IPv6 are no others.
     Members: ``i_valid``, ``i`` (see ``HeaderCollector``); ``o_valid``, ``o``: cut beats;
     ``plan_valid``, ``plan``; ``bounds`` (in the cycle of ``plan``).
     Latency: ``o`` 4 cycles, ``plan`` and ``bounds`` 6. Throughput: one beat per cycle, no stall.
@@ -105,8 +105,9 @@ class Decoder(wiring.Component):
     LATENCY = 4
     PLAN_LATENCY = 6
 
-    def __init__(self, *, width: int, ipv6: bool = True):
-        self._width, self._ipv6 = width, ipv6
+    def __init__(self, *, config: NicConfig):
+        width = config.width
+        self._config, self._width, self._ipv6 = config, width, config.ipv6
         self._lane_bits = ceil_log2(width // 8)
         super().__init__(
             {
@@ -156,7 +157,7 @@ class Decoder(wiring.Component):
                     before.eq(ip_offset(vlan=is_vlan_) + (IPV6.size if is_ipv6_ else 0)),
                     base.eq(bth_offset(vlan=is_vlan_, ipv6=is_ipv6_) + BTH.size),
                 ]
-        extended, empty, value = self._lookup(m, opcode1)
+        extended, empty, value = self._lookup(m, self._config, opcode1)
         end2, base2 = register(total1 + before, "end2"), register(base, "base2")
         extended2, empty2 = register(extended, "extended2"), register(empty, "empty2")
         pad2, number2 = register(pad1, "pad2"), register(number1, "number2")
@@ -269,12 +270,12 @@ class Decoder(wiring.Component):
         return ones
 
     @staticmethod
-    def _lookup(m: Module, opcode: Value) -> tuple[Signal, Signal, Signal]:
+    def _lookup(m: Module, config: NicConfig, opcode: Value) -> tuple[Signal, Signal, Signal]:
         """Bytes of extended headers; whether the packet must have no payload; whether that is the
         number of AtomicAckETH, which goes to host memory as READ responses do."""
         extended, empty, number = Signal(5), Signal(), Signal()
         with m.Switch(opcode):
-            for code, row in (*ROCE_OPCODES.items(), (CNP, OPCODES[CNP])):
+            for code, row in (*card_opcodes(config).items(), (CNP, OPCODES[CNP])):
                 size = sum(header.size for header in row.headers if header is not ATOMIC_ACK_ETH)
                 is_number = ATOMIC_ACK_ETH in row.headers
                 with m.Case(code):

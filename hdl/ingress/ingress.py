@@ -96,7 +96,7 @@ class Ingress(wiring.Component):
         width = self._config.width
         depth = self._config.receive_bytes // self._config.bytes_per_beat
         m.submodules.collector = collector = HeaderCollector(width=width)
-        m.submodules.decoder = decoder = Decoder(width=width, ipv6=self._config.ipv6)
+        m.submodules.decoder = decoder = Decoder(config=self._config)
         m.submodules.icrc = icrc = IcrcCheck(width=width)
         m.submodules.udp = udp = UdpSum(width=width)
         m.submodules.parser = parser = HeaderParser(

@@ -28,6 +28,7 @@ from hdl.wire.headers import (
     BTH,
     DETH,
     ETHERNET,
+    FETH,
     IETH,
     IMM_DT,
     IPV4,
@@ -37,7 +38,7 @@ from hdl.wire.headers import (
     VLAN,
     Header,
 )
-from hdl.wire.opcodes import CNP, MAX_EXTENDED, ROCE_OPCODES
+from hdl.wire.opcodes import CNP, MAX_EXTENDED, card_opcodes
 
 from .address import AddressMatch
 from .collector import LENGTH_BITS
@@ -199,7 +200,8 @@ class HeaderParser(wiring.Component):
         """The MAC filter of groups, and what a packet to one must be; with ``checks``."""
         m.submodules.mac_of_group = mac = MacOfGroup()
         m.submodules.groups = match = GroupMatch(config=self._config)
-        deth = row.opcode.matches(*(c for c, o in ROCE_OPCODES.items() if DETH in o.headers))
+        opcodes = card_opcodes(self._config).items()
+        deth = row.opcode.matches(*(code for code, one in opcodes if DETH in one.headers))
         fits = Signal(reset_less=True)
         m.d.sync += fits.eq(deth & (row.dest_qp == MULTICAST_QPN))
         after = GroupMatch.LATENCY
@@ -256,7 +258,7 @@ class HeaderParser(wiring.Component):
         version = get(ip, IPV4, "version")
         known = Signal()
         with m.Switch(get(l4, BTH, "opcode", at=UDP.size)):
-            with m.Case(*ROCE_OPCODES, CNP):
+            with m.Case(*card_opcodes(self._config), CNP):
                 m.d.comb += known.eq(1)
         protocol = Mux(v6, get(ip, IPV6, "next_header"), get(ip, IPV4, "protocol"))
         smallest = UDP.size + BTH.size + ICRC_BYTES
@@ -299,8 +301,14 @@ class HeaderParser(wiring.Component):
             return get(l4, BTH, field, at=UDP.size)
 
         def extended(header: Header, field: str) -> Value:
-            return get(l4, header, field, at=EXTENDED_AT)
+            found = get(l4, header, field, at=EXTENDED_AT)
+            if header is not RETH or not self._config.placement:
+                return found
+            return Mux(behind_feth, get(l4, RETH, field, at=EXTENDED_AT + FETH.size), found)
 
+        behind_feth = bth("opcode").matches(
+            *(c for c, one in card_opcodes(self._config).items() if FETH in one.headers)
+        )
         imm, deth = self._by_opcode(m, l4)
         # Of a datagram: what its GRH area needs of the IP header and no other field has.
         of_ip = data.View(RETH_OR_IP, Mux(v6, ip[:64], Cat(ip[16:64], ip[80:96]))).reth
@@ -334,7 +342,7 @@ class HeaderParser(wiring.Component):
         found = data.View(EX, imm)
         m.d.comb += found.imm_data.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT))
         with m.Switch(get(l4, BTH, "opcode", at=UDP.size)):
-            for code, opcode in ROCE_OPCODES.items():
+            for code, opcode in card_opcodes(self._config).items():
                 names = opcode.headers
                 with m.Case(code):
                     m.d.comb += deth.eq(DETH in names)

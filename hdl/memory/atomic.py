@@ -1,6 +1,6 @@
 """Atomic operations on words of host memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -15,7 +15,8 @@ from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.numbers import QpNumber
 from hdl.wire.opcodes import ATOMIC_BYTES
 
-from .types import AtomicWord
+from .cut import word_use
+from .types import AtomicWord, WordUse
 
 __all__ = ["DEPTH", "AtomicUnit"]
 
@@ -34,7 +35,10 @@ class AtomicUnit(wiring.Component):
     what the one before has made of the word (store-to-load forwarding). A word leaves the
     scoreboard when its write has been accepted. A read that is asked for later finds it, since no
     host read overtakes a write of the NIC.
-    Spec: IBTA vol 1, 9.4.5 (ATOMIC operations), 9.4.5.1 (atomicity).
+    An ATOMIC WRITE is an operation that needs nothing of its word, and so reads nothing. A FLUSH
+    (``WordUse.READ``) always reads, and changes nothing: when the host has answered, it has all
+    that was written before, because on its way no read overtakes a write.
+    Spec: IBTA vol 1, 9.4.5 (ATOMIC operations), 9.4.5.1 (atomicity), A19.4 (FLUSH, ATOMIC WRITE).
     Members: ``request``: what each operation does, in the order of ``word`` and not behind it;
     ``word``: its place, of which an operation that is dropped takes only the request; ``qp`` In,
     ``busy`` Out: whether an operation of that QP is at work, ``word`` included; ``read_client``,
@@ -47,6 +51,7 @@ class AtomicUnit(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "request": In(stream.Signature(AtomicRequest, always_ready=True)),
@@ -65,6 +70,7 @@ class AtomicUnit(wiring.Component):
         slot = range(DEPTH)
         row = data.StructLayout(
             {"function": 8, "addr": 64, "slot": slot, "drop": 1, "forwarded": 1, "source": slot}
+            | word_use(self._config)
         )
         m.submodules.requests = requests = StreamFifo(shape=AtomicRequest, depth=REQUESTS)
         m.submodules.rows = rows = StreamFifo(shape=row, depth=2 * DEPTH)
@@ -87,10 +93,11 @@ class AtomicUnit(wiring.Component):
         newest = Signal(DEPTH)  # the last operation on its word
         match = Signal(DEPTH)  # ... if that is the word at hand: one bit or none
         arriving, word = self.word.payload, Cat(at.addr, at.function)
-        forwarded, enters, asked = match.any(), Signal(), self.read_client.req
+        forwarded, enters, asked = Signal(), Signal(), self.read_client.req
         room = Signal(init=1)  # the place at ``head`` is free; a register, as pipelines wait for it
         row = rows.i.payload
         m.d.comb += [
+            forwarded.eq(match.any()),
             asked.payload.function.eq(at.function),
             asked.payload.addr.eq(at.addr),
             asked.payload.length.eq(ATOMIC_BYTES),
@@ -101,6 +108,14 @@ class AtomicUnit(wiring.Component):
             row.forwarded.eq(forwarded),
             row.source.eq(_number(match)),
         ]
+        reads = Const(0)  # a FLUSH, from which nothing is forwarded, and nothing to it
+        if self._config.placement:
+            reads, stores = at.use == WordUse.READ, at.use == WordUse.STORE
+            m.d.comb += row.word.eq(at.use)
+            with m.If(reads):
+                m.d.comb += [forwarded.eq(0), asked.payload.addr[:3].eq(0)]
+            with m.If(stores):
+                m.d.comb += forwarded.eq(1)  # it needs nothing of its word
         with m.FSM(name="take") as fsm:
             # IDLE: takes a word and compares it with those at work; ends with it.
             with m.State("IDLE"):
@@ -126,7 +141,9 @@ class AtomicUnit(wiring.Component):
         taken = enters & ~at.drop & valid.bit_select(head, 1)
         require(m, platform, ~taken, "no operation takes the place of one that is at work")
         with m.If(enters & ~at.drop):
-            m.d.sync += [head.eq(head + 1), newest.eq(newest & ~match)]
+            m.d.sync += head.eq(head + 1)
+            with m.If(~reads):
+                m.d.sync += newest.eq(newest & ~match)
             with m.Switch(head):
                 for n in range(DEPTH):
                     with m.Case(n):
@@ -134,7 +151,7 @@ class AtomicUnit(wiring.Component):
                             words[n].eq(word),
                             qps[n].eq(at.qp),
                             valid[n].eq(1),
-                            newest[n].eq(1),
+                            newest[n].eq(~reads),
                         ]
         among = Cat(valid[n] & (qps[n] == self.qp) for n in range(DEPTH)).any()
         m.d.comb += self.busy.eq(self.word.valid | ~fsm.ongoing("IDLE") | among)
@@ -174,11 +191,17 @@ class AtomicUnit(wiring.Component):
             self.result.row.eq(old),
             self.result.enable.eq(retires),
         ]
+        if self._config.placement:
+            with m.If(row.word == WordUse.READ):
+                m.d.comb += changes.eq(0)
         added = wide_sum(m, old.value, request.swap_add)[:64]
         with m.FSM(name="execute"):
             # WORD: takes what the word holds; ends when that is known. Dropped ones just go.
             with m.State("WORD"):
                 m.d.sync += old.eq(Mux(row.forwarded, load.data, answers.o.payload))
+                if self._config.placement:
+                    with m.If(row.word == WordUse.STORE):
+                        m.d.sync += old.eq(0)  # what is added to it is the word
                 with m.If(rows.o.valid & requests.o.valid):
                     with m.If(row.drop):
                         m.d.comb += [rows.o.ready.eq(1), requests.o.ready.eq(1)]

@@ -14,7 +14,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WqeRead
 from hdl.ports.keys import indirect_kinds
-from hdl.ports.rows import MrRow
+from hdl.ports.rows import MrRow, PlacementRights
 
 from .resolve import MOST_ENTRIES
 from .translate import Translate
@@ -66,7 +66,9 @@ class Checker(wiring.Component):
     whether there are any (then the last has ``end``).
     Jobs with KEY: the key is a peer's; ``offset`` bytes from ``va`` are checked (unless 0 or as
     many as ``length``), then ``length`` bytes translated (unless 0), with the access bits
-    ``key_access`` (valid with ``job``); errors are REM_ACCESS_ERR.
+    ``key_access`` (valid with ``job``); errors are REM_ACCESS_ERR. ``key_flush``, ``key_word``:
+    see TranslateRequest; with ``key_whole`` they are bytes from the region's first one on, and the
+    range is not looked at.
     ``slot*``, ``fetched*`` as in SgeWalk, the rest as in Translate.
     Latency: cached, one SGE: result 13 cycles after the job, with KEY 11; one more per further
     chunk. Throughput: a job in 4 cycles (one SGE), 3 (with ``resume``, or KEY with a check of its
@@ -85,6 +87,9 @@ class Checker(wiring.Component):
             {
                 "job": In(stream.Signature(CheckJob)),
                 "key_access": In(4),
+                "key_flush": In(PlacementRights),
+                "key_whole": In(1),
+                "key_word": In(1),
                 "result": Out(stream.Signature(CheckResult)),
                 "chunks": Out(stream.Signature(Chunk)),
                 "fetched": Out(1),
@@ -150,7 +155,12 @@ class Checker(wiring.Component):
         ]
         with m.If(self.job.valid & self.job.ready & (job.source == CheckSource.KEY)):
             m.d.sync += [
-                range_left.eq((job.offset != 0) & (job.offset != job.length) & (job.length != 0)),
+                range_left.eq(
+                    (job.offset != 0)
+                    & (job.offset != job.length)
+                    & (job.length != 0)
+                    & ~self.key_whole
+                ),
                 bytes_left.eq(1),
                 key_offset.eq(job.offset),
                 key_length.eq(job.length),
@@ -159,10 +169,15 @@ class Checker(wiring.Component):
                 key.key.eq(job.key),
                 key.va.eq(folded(self._config, job.va)),
                 key.access.eq(self.key_access),
+                key.flush.eq(self.key_flush),
+                key.whole.eq(self.key_whole),
+                key.word.eq(self.key_word),
                 key.check_only.eq(job.length == 0),
                 key.qp.eq(job.qp),
                 key.remote.eq(1),
             ]
+            with m.If(self.key_whole):
+                m.d.sync += key.va.eq(0)
 
         # Answers; the one with ``end`` is the job's last. If a job fails, the chunks put out
         # before are ended by a mark.

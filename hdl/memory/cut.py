@@ -1,6 +1,6 @@
 """Cuts the payload of received packets into bursts, one per chunk of host memory."""
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -13,9 +13,9 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.packet import packet_stream
 
 from .cursor import ChunkCursor, PayloadBeats
-from .types import Chunk
+from .types import Chunk, WordUse
 
-__all__ = ["Cutter", "PayloadUse", "PayloadPlan", "cut_beat"]
+__all__ = ["Cutter", "PayloadUse", "cut_beat", "payload_plan", "word_use"]
 
 #: Packets checked and not yet written.
 PLANS = 64
@@ -27,26 +27,28 @@ class PayloadUse(enum.Enum, shape=2):
     NONE = 0  # it has none
     DISCARD = 1
     WRITE = 2
-    ATOMIC = 3  # none: its word in host memory is changed
+    ATOMIC = 3  # none, but for ATOMIC WRITE: its word in host memory is at work
 
 
-class PayloadPlan(data.Struct):
+def word_use(config: NicConfig) -> dict:
+    """The field of a row that says what an operation does with its word, if the card has more than
+    one that does something else."""
+    return {"word": WordUse} if config.placement else {}
+
+
+def payload_plan(config: NicConfig) -> data.StructLayout:
     """One packet. ``listed``: it has chunks (that are thrown away with DISCARD); ``drop``: it is an
-    atomic that is not executed."""
-
-    use: PayloadUse
-    listed: 1
-    drop: 1
-    qp: QpNumber
-    function: 8
-    epoch: 1
+    atomic that is not executed; ``word``: what it does with its word."""
+    fields = {"use": PayloadUse, "listed": 1, "drop": 1, "qp": QpNumber, "function": 8, "epoch": 1}
+    return data.StructLayout(fields | word_use(config))
 
 
-def cut_beat(width: int) -> data.StructLayout:
+def cut_beat(config: NicConfig) -> data.StructLayout:
     """A beat to write, or none (``void``); ``end``: the packet is complete, in either case, unless
-    it is an ``atomic``, whose word begins at the beat's address (``drop``: it is not executed)."""
-    fields = {"beat": placed_beat(width), "void": 1, "end": 1, "epoch": 1}
-    return data.StructLayout(fields | {"atomic": 1, "drop": 1, "qp": QpNumber})
+    it is an ``atomic``, whose word begins at the beat's address (``drop``: it is not executed;
+    ``word``: what it does with it)."""
+    fields = {"beat": placed_beat(config.width), "void": 1, "end": 1, "epoch": 1}
+    return data.StructLayout(fields | {"atomic": 1, "drop": 1, "qp": QpNumber} | word_use(config))
 
 
 class Cutter(wiring.Component):
@@ -55,11 +57,12 @@ class Cutter(wiring.Component):
     Nothing is shifted here. Each beat takes its bytes from one payload beat and the beat before.
     The next payload beat comes when its bytes are needed; otherwise the current one is used again.
 
-    Members: ``plan`` stream of PayloadPlan, one per packet; ``chunks`` stream of Chunk; ``payload``
-    packet stream; ``o`` stream of ``cut_beat``. A packet with DISCARD or without payload gives one
-    void beat with ``end``, and so does an atomic. ``executed`` In (a cycle): an atomic that was not
-    dropped; until then packets of its QP are not written: ``qp`` Out, ``busy`` In: whether an
-    atomic of that QP is at work.
+    Members: ``plan`` stream of ``payload_plan``, one per packet; ``chunks`` stream of Chunk;
+    ``payload`` packet stream; ``o`` stream of ``cut_beat``. A packet with DISCARD or without
+    payload gives one void beat with ``end``, and so does an atomic. The payload of an ATOMIC WRITE
+    is thrown away, as its word goes another way. ``executed`` In (a cycle): an atomic that was not
+    dropped; until then packets of its QP are not written, and no FLUSH begins: ``qp`` Out, ``busy``
+    In: whether an atomic of that QP is at work.
     A packet's chunks hold as many bytes as its payload.
     Latency: 2 cycles. Throughput: one beat per cycle, of payload or of a burst, whichever are more;
     no gap between chunks or packets.
@@ -67,13 +70,13 @@ class Cutter(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._width, self._atomics = config.width, config.atomics
+        self._config, self._width, self._atomics = config, config.width, config.atomics
         super().__init__(
             {
-                "plan": In(stream.Signature(PayloadPlan)),
+                "plan": In(stream.Signature(payload_plan(config))),
                 "chunks": In(stream.Signature(Chunk)),
                 "payload": In(packet_stream(config.width)),
-                "o": Out(stream.Signature(cut_beat(config.width))),
+                "o": Out(stream.Signature(cut_beat(config))),
                 "qp": Out(QpNumber),
                 "busy": In(1),
                 "executed": In(1),
@@ -84,10 +87,10 @@ class Cutter(wiring.Component):
         m = Module()
         width, lanes = self._width, self._width // 8
         bits = ceil_log2(lanes)
-        m.submodules.plans = plans = StreamFifo(shape=PayloadPlan, depth=PLANS)
+        m.submodules.plans = plans = StreamFifo(shape=payload_plan(self._config), depth=PLANS)
         m.submodules.cursor = cursor = ChunkCursor(width=width)
         m.submodules.payload = payload = PayloadBeats(width=width)
-        m.submodules.output = output = Stage(shape=cut_beat(width))
+        m.submodules.output = output = Stage(shape=cut_beat(self._config))
         wiring.connect(m, wiring.flipped(self.plan), plans.i)
         wiring.connect(m, wiring.flipped(self.chunks), cursor.chunks)
         wiring.connect(m, wiring.flipped(self.payload), payload.payload)
@@ -162,6 +165,8 @@ class Cutter(wiring.Component):
                         cut.p.atomic.eq(1),
                         through.eq(cut.valid & cut.ready),
                     ]
+                    if self._config.placement:
+                        self._place(m, plan, payload, cut, may_write)
                 with m.Default():
                     m.d.comb += [
                         cut.valid.eq(1),
@@ -175,6 +180,19 @@ class Cutter(wiring.Component):
         with m.If(through):
             m.d.sync += [place.eq(0), gone.eq(0), unlisted.eq(0)]
         return m
+
+    def _place(self, m: Module, plan, payload: PayloadBeats, cut, may_write: Value) -> None:
+        """An ATOMIC WRITE has a beat of payload, which goes with it. A FLUSH begins when its QP has
+        no operation at work that has still to be written."""
+        stores, reads = plan.word == WordUse.STORE, plan.word == WordUse.READ
+        cursor = m.submodules.cursor
+        m.d.comb += [
+            cut.p.word.eq(plan.word),
+            cut.valid.eq(
+                (cursor.valid | ~plan.listed) & (payload.valid | ~stores) & (may_write | ~reads)
+            ),
+            payload.consume.eq(stores & cut.valid & cut.ready),
+        ]
 
     def _order(self, m: Module, plans: StreamFifo, through: Signal) -> Signal:
         """Whether the packet at hand may be written: no atomic in front of it is at work, or, a

@@ -34,8 +34,9 @@ class KeyCheck(wiring.Component):
 
     Spec: IBTA vol 1, 10.6.3 (protection), virtio-rdma VR-3.18 (keys: region number << 8 | tag).
     Passed: the region exists, its tag, function and PD are those of the request, it grants all the
-    access bits, and va .. va + length lies within it without wrapping. An atomic's word begins at a
-    multiple of 8 of the bus as well. A memory window is for peers alone, one of type 2 for one
+    access bits, and va .. va + length lies within it without wrapping. The word of an atomic, or of
+    an ATOMIC WRITE, begins at a multiple of 8 of the bus as well. A FLUSH of a whole region is a
+    request of its first byte. A memory window is for peers alone, one of type 2 for one
     QP's. A request of 0 bytes passes unchecked.
     An indirect key passes with ``check_only`` alone. Under the key of an entry no remote right is
     needed, as the indirect key has granted it: who changes memory needs local write, who reads it
@@ -94,7 +95,10 @@ class KeyCheck(wiring.Component):
         kind = decode_key(self._config, row.type)
         usable, number = self._window(asked[0], row, kind)
         m.d.comb += wraps.eq(self._wraps(asked[0], past))
-        distance_1 = wide_difference(m, asked[0].va[:bits], row.va[:bits])
+        start_1 = row.va[:bits]
+        if self._config.placement:
+            start_1 &= (~asked[0].whole).replicate(bits)
+        distance_1 = wide_difference(m, asked[0].va[:bits], start_1)
         reach = Cat(row.length[:bits], kind.bus.replicate(reached))[:reached]
         furthest_1 = wide_difference(m, reach, asked[0].length)
         with m.If(ready[1]):
@@ -107,6 +111,7 @@ class KeyCheck(wiring.Component):
                     & (row.function == asked[0].function)
                     & (row.pd == asked[0].pd)
                     & ((self._needs(asked[0]) & ~row.access) == 0)
+                    & self._flushes(asked[0], row)
                     & ~wraps
                     & usable
                 ),
@@ -170,6 +175,16 @@ class KeyCheck(wiring.Component):
         changes = (request.access & ~ACCESS_REMOTE_READ) != 0
         return Mux(request.entry, Mux(changes, ACCESS_LOCAL_WRITE, 0), request.access)
 
+    def _word(self, request) -> Value:
+        """Whether it is that of an ATOMIC WRITE."""
+        return request.word if self._config.placement else Const(0, 1)
+
+    def _flushes(self, request, row) -> Value:
+        """Whether the row lets a peer ask for what a FLUSH asks for; of other requests nothing."""
+        if not self._config.placement:
+            return Const(1)
+        return (request.flush.as_value() & ~row.flush.as_value()) == 0
+
     def _is_whole(self, request, paged: Value, place: Value) -> Value:
         """Whether the bytes of an atomic are a word of the bus; those of others always are.
 
@@ -177,7 +192,7 @@ class KeyCheck(wiring.Component):
         its first byte is in. Addresses of the bus come from peers, who have been asked for a
         multiple of 8, or from entries, which may begin and end anywhere.
         """
-        atomic, aligned = request.access[ATOMIC_BIT], place[:3] == 0
+        atomic, aligned = request.access[ATOMIC_BIT] | self._word(request), place[:3] == 0
         if not self._indirect:
             return ~(atomic & paged) | aligned
         atomic &= ~request.check_only

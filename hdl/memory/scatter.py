@@ -21,9 +21,10 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.numbers import QpNumber
 from hdl.ports.packet import packet_stream
+from hdl.ports.shared import flush_job
 
 from .check import Checker, named_bytes, pass_translate, translate_members
-from .cut import Cutter, PayloadPlan, PayloadUse
+from .cut import Cutter, PayloadUse, payload_plan, word_use
 from .order import PacketOrder
 from .types import (
     ACCESS_LOCAL_WRITE,
@@ -32,6 +33,7 @@ from .types import (
     ACCESS_REMOTE_WRITE,
     AtomicWord,
     CheckSource,
+    WordUse,
 )
 
 __all__ = ["Scatter"]
@@ -40,13 +42,11 @@ __all__ = ["Scatter"]
 EFFECTS = 32
 
 
-class _Taken(data.Struct):
-    """A job that has not been answered; ``check``: the checker decides it."""
-
-    check: 1
-    use: PayloadUse
-    function: 8
-    epoch: 1
+def _taken(config: NicConfig) -> data.StructLayout:
+    """A job that has not been answered; ``check``: the checker decides it; the rest as in
+    ``payload_plan``."""
+    fields = {"check": 1, "use": PayloadUse, "function": 8, "epoch": 1}
+    return data.StructLayout(fields | word_use(config))
 
 
 class Release(wiring.Component):
@@ -156,8 +156,10 @@ class Scatter(wiring.Component):
         m.submodules.checker = checker = Checker(config=self._config, access=ACCESS_LOCAL_WRITE)
         m.submodules.cutter = cutter = Cutter(config=self._config)
         m.submodules.release = release = Release(depth=min(BLOCK_ROWS, self._config.packets_ahead))
-        m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=EFFECTS)
-        m.submodules.verdicts = verdicts = StreamFifo(shape=PayloadPlan, depth=EFFECTS)
+        m.submodules.jobs = jobs = StreamFifo(shape=_taken(self._config), depth=EFFECTS)
+        m.submodules.verdicts = verdicts = StreamFifo(
+            shape=payload_plan(self._config), depth=EFFECTS
+        )
         m.submodules.drain = drain = Drain()
         pass_translate(m, self, checker)
         connect(m, checker.table_client, flipped(self.table_client))
@@ -205,6 +207,8 @@ class Scatter(wiring.Component):
                     checker.key_access.eq(ACCESS_REMOTE_ATOMIC),
                     taking.use.eq(PayloadUse.ATOMIC),
                 ]
+        if self._config.placement:
+            self._place(m, job, taking)
         m.d.sync += unpaired.eq(unpaired + taken - release.done)
 
         # Answer, and keep the decision about the payload until the effects come.
@@ -223,6 +227,8 @@ class Scatter(wiring.Component):
             verdict.function.eq(oldest.function),
             verdict.epoch.eq(oldest.epoch),
         ]
+        if self._config.placement:
+            m.d.comb += verdict.word.eq(oldest.word)
         with m.If(oldest.check & (result.status != 0) & (oldest.use == PayloadUse.WRITE)):
             m.d.comb += verdict.use.eq(PayloadUse.DISCARD)
 
@@ -244,6 +250,8 @@ class Scatter(wiring.Component):
         # Writes; a packet is complete when its last beat was accepted. An atomic leaves when all in
         # front of it has been accepted, so that its read comes behind that.
         m.submodules.order = order = PacketOrder(depth=EFFECTS)
+        if self._config.placement:
+            m.d.comb += self.word.payload.use.eq(cutter.o.p.word)
         through, changes = Signal(), cutter.o.p.atomic
         m.d.comb += [
             self.write_client.beat.valid.eq(cutter.o.valid & ~cutter.o.p.void),
@@ -269,3 +277,22 @@ class Scatter(wiring.Component):
             drain.epoch0.eq(order.written_epoch),
         ]
         return m
+
+    def _place(self, m: Module, job, taking) -> None:
+        """FLUSH and ATOMIC WRITE: what they do with the word at their place. A FLUSH reads a byte
+        of those that it is about, since a read on the way of the writes before pushes them."""
+        checker = m.submodules.checker
+        stores, reads = job.kind == ScatterKind.ATOMIC_WRITE, job.kind == ScatterKind.FLUSH
+        flush = flush_job(job)
+        with m.If(stores | reads):
+            m.d.comb += taking.use.eq(PayloadUse.ATOMIC)
+        with m.If(stores):
+            m.d.comb += [checker.key_word.eq(1), taking.word.eq(WordUse.STORE)]
+        with m.If(reads):
+            m.d.comb += [
+                checker.key_access.eq(0),
+                checker.key_flush.eq(flush.type),
+                checker.key_whole.eq(flush.whole),
+                checker.job.payload.length.eq(1),
+                taking.word.eq(WordUse.READ),
+            ]

@@ -11,7 +11,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import PACKET_GENERATION, WQE_LINE_BITS, LineStore
 from hdl.ports.numbers import QpNumber
-from hdl.ports.rows import MrRow
+from hdl.ports.rows import MrRow, PlacementRights
 from hdl.wire.constants import MAX_MTU
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Region",
     "TranslateChunk",
     "TranslateRequest",
+    "WordUse",
 ]
 
 #: Bits of ``MrRow.access``.
@@ -70,6 +71,9 @@ class TranslateRequest(data.Struct):
     va: 64
     length: 32
     access: 4
+    flush: PlacementRights  # further rights that a FLUSH needs
+    word: 1  # of ATOMIC WRITE, which is one word of the bus, as that of an atomic is
+    whole: 1  # with ``flush``: ``va`` counts from the region's first byte
     qp: QpNumber  # whose request it is, if it is a peer's
     remote: 1  # a peer's access: errors are REM_ACCESS_ERR, else LOC_PROT_ERR
     check_only: 1  # one answer, no pages
@@ -208,8 +212,18 @@ class Chunk(data.Struct):
     end: 1
 
 
+class WordUse(enum.Enum, shape=2):
+    """What an operation does with its word."""
+
+    CHANGE = 0  # an atomic: reads, changes and writes it
+    STORE = 1  # ATOMIC WRITE: writes it
+    READ = 2  # FLUSH: reads it, from the host, and that is all
+
+
 class AtomicWord(data.Struct):
-    """The place of 8 bytes that an atomic of ``qp`` changes, unless it is to be dropped."""
+    """The place of 8 bytes that an operation of ``qp`` is about, unless it is to be dropped."""
+
+    use: WordUse
 
     qp: QpNumber
     function: 8

@@ -274,6 +274,8 @@ class ScatterKind(enum.Enum, shape=3):
     KEY = 3  # ``va`` under ``key``: WRITE; ``offset``: see ScatterJob
     CHECK_READ = 4  # READ request: no payload, only the check that ``key`` allows remote read
     ATOMIC = 5  # the 8 bytes at ``va`` under ``key`` are changed by the next AtomicRequest
+    ATOMIC_WRITE = 6  # likewise, and they are the packet's payload
+    FLUSH = 7  # what was written before is made visible: ``flush_job``, ``offset`` as KEY
 
 
 class ScatterJob(data.Struct):
@@ -281,9 +283,9 @@ class ScatterJob(data.Struct):
 
     With KEY and CHECK_READ ``offset`` is how many bytes from ``va`` on the key must allow: for a
     WRITE the rest of the message (at least ``length``), so that its first packet finds a bad range.
-    Length 0: NONE, except for CHECK_READ, whose length is always 0. Jobs that belong to no packet
-    (completions of pokes, further completions of an ACK) are NONE as well. The 8 bytes of an ATOMIC
-    are not in the packet.
+    Length 0: NONE, except for CHECK_READ and FLUSH, whose length is always 0. Jobs that belong to
+    no packet (completions of pokes, further completions of an ACK) are NONE as well. The 8 bytes of
+    an ATOMIC are not in the packet.
     ``resume`` (with LINE): as in TxJob; 0 is always right.
     """
 
@@ -292,12 +294,12 @@ class ScatterJob(data.Struct):
     pd: 16
     store: LineStore
     line: WQE_LINE_BITS
-    num_sge: 6
+    num_sge: 6  # with LINE; with FLUSH: ``flush_job``
     offset: 32
     length: 13
     va: 64
     key: 32
-    qp: QpNumber  # with KEY, CHECK_READ and ATOMIC: whose request it is
+    qp: QpNumber  # with KEY, CHECK_READ, ATOMIC, ATOMIC_WRITE and FLUSH: whose request it is
     resume: 1
 
 

@@ -14,7 +14,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.abi.operations import WORK_REQUESTS, WorkRequest
-from hdl.config import NicConfig
+from hdl.config import CardFeature, NicConfig
 from hdl.wire.headers import DETH
 from hdl.wire.opcodes import (
     OPCODES,
@@ -23,6 +23,7 @@ from hdl.wire.opcodes import (
     Answer,
     Kind,
     Opcode,
+    Payload,
     Position,
     Psns,
     Transport,
@@ -35,7 +36,10 @@ __all__ = [
     "RequestOperation",
     "decode_packet",
     "decode_request",
+    "is_atomic_write",
     "is_datagram",
+    "is_flush",
+    "is_placement",
     "packet_code",
     "packet_serves",
     "request_fields",
@@ -100,7 +104,7 @@ def _packet_fields(opcode: Opcode, config: NicConfig) -> dict:
         "kind": opcode.kind,
         "first": place in (Position.FIRST, Position.ONLY),
         "last": place in (Position.LAST, Position.ONLY),
-        "payload": opcode.kind in (Kind.SEND, Kind.WRITE, Kind.READ_RESPONSE),
+        "payload": opcode.payload is not Payload.NONE,
         "address": opcode.address,
         "immediate": opcode.immediate,
         "invalidate": opcode.invalidate,
@@ -152,11 +156,11 @@ def decode_packet(
     m: Module, config: NicConfig, opcode: Value, *, name: str = "operation"
 ) -> data.View:
     """The operation of a BTH opcode (8 bits), as a combinational ``PacketOperation``."""
-    served = services(config)
+    served, lacking = services(config), {CardFeature.PLACEMENT} - config.features
     rows = {
         code: _packet_fields(row, config)
         for code, row in OPCODES.items()
-        if row.transport in served
+        if row.transport in served and row.feature not in lacking
     }
     return _decode(m, opcode, PacketOperation, rows, name)
 
@@ -215,6 +219,28 @@ def is_datagram(config: NicConfig, qp_type: Value) -> Value:
         if all(DETH in row.headers for row in OPCODES.values() if row.transport is service):
             hit |= _types(service, qp_type)
     return hit
+
+
+def is_flush(config: NicConfig, operation: PacketOperation) -> Value:
+    """Whether a packet is a FLUSH: data answer it of which there are none."""
+    if not config.placement:
+        return Const(0, 1)
+    return (operation.kind == Kind.READ) & ~operation.by_length
+
+
+def is_atomic_write(config: NicConfig, operation: PacketOperation) -> Value:
+    """Whether a packet is an ATOMIC WRITE: what it makes of the word is its payload."""
+    if not config.placement:
+        return Const(0, 1)
+    return (operation.kind == Kind.ATOMIC) & operation.payload
+
+
+def is_placement(config: NicConfig, completion: Value) -> Value:
+    """Whether a work request with this opcode of its CQE has no SGEs, and an answer without data:
+    FLUSH, ATOMIC WRITE."""
+    if not config.placement:
+        return Const(0, 1)
+    return completion.matches(*(row.completion for row in WORK_REQUESTS.values() if row.placement))
 
 
 def packet_code(

@@ -4,6 +4,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .numbers import QpNumber
+from .rows import PlacementRights
 
 __all__ = ["KEY_USERS", "RegionKeyPort", "RegionKeyPorts", "RegionRequest"]
 
@@ -27,6 +28,7 @@ class RegionRequest(data.Struct):
     key: 32
     mrn: 32
     access: 4
+    flush: PlacementRights  # as ``access``
     qp: QpNumber
     lkey: 32
     va: 64

@@ -45,6 +45,7 @@ __all__ = [
     "ReadSink",
     "Outstanding",
     "MrType",
+    "PlacementRights",
     "MrRow",
     "kept_bits",
     "CqRow",
@@ -84,6 +85,13 @@ class ReceiveSource(data.Struct):
     number: QpNumber  # pair index of that queue
 
 
+class PlacementRights(data.Struct):
+    """What a FLUSH may bring about, or does; the bits are those of its header."""
+
+    visible: 1  # what was written is seen by everybody
+    persistent: 1  # and stays when the power fails
+
+
 class QpCfg(data.Struct):
     """What MODIFY_QP decides."""
 
@@ -118,6 +126,8 @@ class QpCfg(data.Struct):
     max_recv_sge: 6  # SGEs that a receive WQE may have
     max_inline: 10  # bytes of inline payload that a send WQE may have
     av: AddressVector
+    placement: 1  # FLUSH and ATOMIC WRITE may come, and be posted
+    flush: PlacementRights  # what FLUSH of the peer may ask for
 
 
 class QpFetch(data.Struct):
@@ -232,7 +242,8 @@ class QpReply(data.Struct):
 
 
 class ReadResource(data.Struct):
-    """One READ or atomic that the responder has accepted; the result of an atomic lies beside."""
+    """One READ or atomic, FLUSH or ATOMIC WRITE that the responder has accepted; the result of an
+    atomic lies beside."""
 
     va: 64
     rkey: 32
@@ -240,7 +251,7 @@ class ReadResource(data.Struct):
     psn: 24
     msn: 24
     number: 8  # modulo 256, as in ``QpReply.read_head``; another one: it has been overwritten
-    atomic: 1
+    atomic: 1  # its answer waits for its result, of ``length`` bytes: 0 for FLUSH, ATOMIC WRITE
 
 
 class Outstanding(data.Struct):
@@ -290,12 +301,12 @@ class MrRow(data.Struct):
     """
 
     type: MrType  # kind of the key
-    function: 4  # guest function that the region belongs to
+    function: 3  # guest function that the region belongs to
     pd: 16  # its protection domain
     tag: 8  # low byte of the keys
     access: 4  # local write 0, remote write 1, remote read 2, remote atomic 3
     va: 64  # address that SGEs and peers use for the first byte
-    length: 48  # bytes; DMA: all ones, which stand for 64
+    length: 47  # bytes; DMA: all ones, which stand for 64
     block: 58  # bus address / 64: the 64 bytes that hold the page list's first entry
     start: 48  # place of the first byte behind the page that this block begins with
     bind: 1  # windows may be bound to it
@@ -303,6 +314,7 @@ class MrRow(data.Struct):
     qp: 14  # BOUND_2: the QP that has bound it
     page_size: 2  # number of its pages' size in ``PAGE_SHIFTS`` (hdl/abi/virtio_rdma.py)
     two_level: 1  # the list at ``block`` names pages of the page list
+    flush: PlacementRights  # remote rights beside those of ``access``
 
 
 def kept_bits(config: NicConfig) -> dict[str, int]:
@@ -316,9 +328,13 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
         cuts |= {"two_level": 0}
     if not config.windows:
         cuts |= {"bind": 0, "parent": 0, "qp": 0}
+    if not config.placement:
+        cuts |= {"flush": 0}
     # Of a message's address one bit more tells that it is beyond all regions.
     responder = _kept(QpRx, {"va": address + 1})
     pair = -1
+    if not config.placement:
+        pair = _kept(QpCfg, {"placement": 0, "flush": 0})
     if not config.ipv6:
         vector = data.Layout.cast(QpCfg)["av"].offset
         fields = data.Layout.cast(AddressVector)

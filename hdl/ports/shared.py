@@ -4,19 +4,49 @@ A row holds such bits once. Each kind of packet or work request is a member of t
 deals with one kind reads and writes its member: so it is said what the bits are there.
 """
 
-from amaranth.hdl import Cat, Const
+from amaranth.hdl import Cat, Const, Value
 from amaranth.lib import data
 
 from hdl.abi import virtio_rdma
 from hdl.abi.extensions import WR_BIND
 from hdl.abi.layout import Struct, amaranth_layout
 from hdl.abi.virtio_rdma import WR_RDMA, WR_REG, WR_UD
+from hdl.wire.gateware import swap
 
-__all__ = ["BIND_FIELDS", "EX", "IN_VA", "OPERANDS", "VA", "ex", "in_va", "operands"]
+from .rows import PlacementRights
+
+__all__ = [
+    "BIND_FIELDS",
+    "EX",
+    "FLUSH_JOB",
+    "IN_VA",
+    "OPERANDS",
+    "VA",
+    "WQE_FLUSH",
+    "WIRE_FLUSH",
+    "ex",
+    "flush_job",
+    "in_va",
+    "operands",
+    "wire_flush",
+    "wqe_flush",
+    "written_word",
+]
 
 #: ``imm`` of rows: ``imm_data`` is raw bytes; ``invalidate_rkey``, a number, is the key that the
 #: packet or the work request invalidates.
 EX: data.UnionLayout = amaranth_layout(virtio_rdma.EX)
+
+#: ``imm`` of a packet's row if it is a FLUSH: its FETH, as raw bytes.
+WIRE_FLUSH = data.StructLayout(
+    {"unused": 24, "type": PlacementRights, "unknown": 2, "level": 2, "reserved": 2}
+)
+#: ``imm`` of a ``SendWqe`` if that is a FLUSH: FlushType and FlushLevel.
+WQE_FLUSH = data.StructLayout(
+    {"type": PlacementRights, "unknown": 6, "level": 1, "beyond": 7, "unused": 16}
+)
+#: ``num_sge`` of a ScatterJob that is a FLUSH, as it has no SGEs.
+FLUSH_JOB = data.StructLayout({"type": PlacementRights, "whole": 1, "unused": 3})
 
 #: ``va`` of headers.
 VA = data.UnionLayout(
@@ -56,6 +86,27 @@ BIND_FIELDS = ("pd", "flow_label", "traffic_class", "sl", "dgid")
 def ex(row) -> data.View:
     """The ``imm`` of a row, an ``EX``."""
     return data.View(EX, row.imm)
+
+
+def wire_flush(header) -> data.View:
+    """The ``imm`` of a packet's row, a ``WIRE_FLUSH``."""
+    return data.View(WIRE_FLUSH, header.imm)
+
+
+def wqe_flush(wqe) -> data.View:
+    """The ``imm`` of a ``SendWqe``, a ``WQE_FLUSH``."""
+    return data.View(WQE_FLUSH, wqe.imm)
+
+
+def flush_job(job) -> data.View:
+    """The ``num_sge`` of a ScatterJob, a ``FLUSH_JOB``."""
+    return data.View(FLUSH_JOB, job.num_sge)
+
+
+def written_word(header) -> Value:
+    """The payload of an ATOMIC WRITE, byte 0 in bits 7:0. It lies behind RETH, where AtomicETH has
+    the second half of its first operand and the first half of its second one."""
+    return Cat(swap(header.swap_add[:32]), swap(header.compare[32:]))
 
 
 def in_va(row) -> data.View:

@@ -269,7 +269,12 @@ class Transport(wiring.Component):
         m.d.comb += [
             replier.saved.eq(receive.resource_write.enable),
             replier.saved_at.eq(receive.resource_write.index),
-            replier.executes.eq(receive.resource_write.row.atomic),
+            # Of a duplicate that is answered anew nothing is executed.
+            replier.executes.eq(
+                receive.atomic.valid
+                if self._config.placement
+                else receive.resource_write.row.atomic
+            ),
         ]
         connect(m, receive.wake, wakes.i)
         connect(m, wakes.o, scheduler.wake)

@@ -17,6 +17,7 @@ __all__ = [
     "BTH",
     "DETH",
     "ETHERNET",
+    "FETH",
     "HEADERS",
     "IETH",
     "IMM_DT",
@@ -146,6 +147,9 @@ ATOMIC_ACK_ETH = Header("AtomicAckETH", original=64)
 IMM_DT = Header("ImmDt", imm=32)
 IETH = Header("IETH", rkey=32)
 DETH = Header("DETH", qkey=32, reserved=8, src_qp=24)
+#: Of FLUSH: ``sel`` 0 is the range of RETH, 1 the whole region; ``plt``: bit 0 global visibility,
+#: bit 1 persistence.
+FETH = Header("FETH", reserved=26, sel=2, plt=4)
 XRCETH = Header("XRCETH", reserved=8, srq=24)
 
 HEADERS = (
@@ -163,4 +167,5 @@ HEADERS = (
     IETH,
     DETH,
     XRCETH,
+    FETH,
 )

@@ -5,7 +5,8 @@ rule, the PSNs that the packet takes, what answers it, which rights its address 
 takes a receive WQE, and which feature a card needs to execute it. ``hdl.abi.operations`` has the
 same for work requests; ``hdl.ports.operations`` makes gateware of both.
 
-Spec: IBTA vol 1, 9.2.1 (table of opcodes), 9.3; CNP: Annex A17, A17.9.3.
+Spec: IBTA vol 1, 9.2.1 (table of opcodes), 9.3; CNP: Annex A17, A17.9.3; FLUSH and ATOMIC WRITE:
+Annex A19 (release 1.5).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .headers import (
     ATOMIC_ACK_ETH,
     ATOMIC_ETH,
     DETH,
+    FETH,
     IETH,
     IMM_DT,
     RETH,
@@ -46,6 +48,7 @@ __all__ = [
     "Position",
     "Psns",
     "Transport",
+    "card_opcodes",
     "services",
 ]
 
@@ -75,8 +78,8 @@ class Kind(IntEnum):
     LOCAL = 0  # sends nothing: a work request that the NIC executes by itself
     SEND = 1  # payload into a receive WQE
     WRITE = 2  # payload to an address of the responder
-    READ = 3  # payload from an address of the responder
-    ATOMIC = 4  # one 8-byte operation at an address of the responder
+    READ = 3  # payload from an address of the responder; none of it: FLUSH
+    ATOMIC = 4  # one 8-byte operation at an address of the responder; with no result: ATOMIC WRITE
     ACKNOWLEDGE = 5  # ACK or NAK
     READ_RESPONSE = 6
     ATOMIC_RESPONSE = 7
@@ -133,6 +136,8 @@ class Operation(IntEnum):
     FETCH_ADD = 0x14
     SEND_LAST_INV = 0x16
     SEND_ONLY_INV = 0x17
+    FLUSH = 0x1C
+    ATOMIC_WRITE = 0x1D
 
 
 class Payload(Enum):
@@ -142,6 +147,7 @@ class Payload(Enum):
     FULL = "one path MTU"  # FIRST, MIDDLE
     LAST = "1 to one path MTU"
     ONLY = "0 to one path MTU"
+    WORD = "8 bytes"  # ATOMIC WRITE
     NOTICE = "16 bytes of zero"  # CNP
 
 
@@ -232,6 +238,8 @@ _EXTENDED: dict[Operation, tuple[Header, ...]] = {
     Operation.FETCH_ADD: (ATOMIC_ETH,),
     Operation.SEND_LAST_INV: (IETH,),
     Operation.SEND_ONLY_INV: (IETH,),
+    Operation.FLUSH: (FETH, RETH),
+    Operation.ATOMIC_WRITE: (RETH,),
 }
 _KINDS = {
     "SEND": Kind.SEND,
@@ -242,7 +250,11 @@ _KINDS = {
     "ATOMIC_ACK": Kind.ATOMIC_RESPONSE,
     "CMP_SWAP": Kind.ATOMIC,
     "FETCH_ADD": Kind.ATOMIC,
+    "FLUSH": Kind.READ,
+    "ATOMIC_WRITE": Kind.ATOMIC,
 }
+#: Operations that data answer of which there are none, so that the answer takes one PSN.
+_PLACEMENT = (Operation.FLUSH, Operation.ATOMIC_WRITE)
 _EMPTY = (Kind.READ, Kind.ACKNOWLEDGE, Kind.ATOMIC, Kind.ATOMIC_RESPONSE)
 _PAYLOADS = {
     Position.FIRST: Payload.FULL,
@@ -255,7 +267,13 @@ _RIGHTS = {
     Kind.READ: Access.REMOTE_READ,
     Kind.ATOMIC: Access.REMOTE_ATOMIC,
 }
+#: Rights of operations that need others than their class. What a FLUSH needs its header says.
+_OTHER_RIGHTS = {
+    Operation.FLUSH: NO_RIGHTS,
+    Operation.ATOMIC_WRITE: Access.REMOTE_WRITE,
+}
 _UC = [op for op in Operation if op <= Operation.WRITE_ONLY_IMM]
+_XRC = [op for op in Operation if op not in _PLACEMENT]
 _UD = [Operation.SEND_ONLY, Operation.SEND_ONLY_IMM]
 _SERVICE_FEATURES = {
     Transport.RC: CardFeature.BASE,
@@ -264,7 +282,11 @@ _SERVICE_FEATURES = {
 }
 
 
-def _feature(transport: Transport, kind: Kind, headers: tuple[Header, ...]) -> CardFeature | None:
+def _feature(
+    transport: Transport, op: Operation, kind: Kind, headers: tuple[Header, ...]
+) -> CardFeature | None:
+    if op in _PLACEMENT and transport is Transport.RC:
+        return CardFeature.PLACEMENT
     if kind in (Kind.ATOMIC, Kind.ATOMIC_RESPONSE) and transport is Transport.RC:
         return CardFeature.ATOMICS
     if IETH in headers and transport is Transport.RC:
@@ -293,7 +315,10 @@ def _opcode(transport: Transport, op: Operation) -> Opcode:
     elif transport is Transport.XRC and not response:
         before = (XRCETH,)
     headers = before + _EXTENDED.get(op, ())
-    psns = Psns.BY_LENGTH if kind is Kind.READ else Psns.ONE
+    psns = Psns.BY_LENGTH if kind is Kind.READ and op not in _PLACEMENT else Psns.ONE
+    payload = Payload.NONE if kind in _EMPTY else _PAYLOADS[position]
+    if op is Operation.ATOMIC_WRITE:
+        payload = Payload.WORD
     return Opcode(
         code=transport << 5 | op,
         name=f"{transport.name}_{op.name}",
@@ -301,12 +326,12 @@ def _opcode(transport: Transport, op: Operation) -> Opcode:
         kind=kind,
         position=position,
         headers=headers,
-        payload=Payload.NONE if kind in _EMPTY else _PAYLOADS[position],
+        payload=payload,
         psns=Psns.NONE if response else psns,
         answer=Answer.NONE if response else _answer(transport, kind),
-        rights=_RIGHTS.get(kind, NO_RIGHTS),
+        rights=_OTHER_RIGHTS.get(op, _RIGHTS.get(kind, NO_RIGHTS)),
         receive=kind is Kind.SEND or IMM_DT in headers,
-        feature=_feature(transport, kind, headers),
+        feature=_feature(transport, op, kind, headers),
     )
 
 
@@ -323,7 +348,7 @@ OPCODES: dict[int, Opcode] = {
         Opcode(
             CNP, "CNP", Transport.CNP, Kind.LOCAL, Position.ONLY, headers=(), payload=Payload.NOTICE
         ),
-        *(_opcode(Transport.XRC, op) for op in Operation),
+        *(_opcode(Transport.XRC, op) for op in _XRC),
     )
 }
 
@@ -341,6 +366,13 @@ SERVICES: tuple[Transport, ...] = tuple(
     for transport in Transport
     if any(opcode.feature and opcode.transport is transport for opcode in OPCODES.values())
 )
+
+
+def card_opcodes(config: NicConfig) -> dict[int, Opcode]:
+    """Those of ``ROCE_OPCODES`` that this card knows: FLUSH and ATOMIC WRITE are unknown to one
+    that does not execute them."""
+    lacking = {CardFeature.PLACEMENT} - config.features
+    return {code: row for code, row in ROCE_OPCODES.items() if row.feature not in lacking}
 
 
 def services(config: NicConfig) -> tuple[Transport, ...]:

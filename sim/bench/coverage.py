@@ -134,6 +134,9 @@ def request_bin(service: Transport, request: Any) -> Bin:
 
 def _request_bins(service: Transport, request: WorkRequest) -> Iterator[Bin]:
     head = ("request", service.name, request.name)
+    if request.placement:  # it has no SGEs
+        yield (*head, "0", _ANY, _ANY, _ANY)
+        return
     if request.kind != Kind.ATOMIC:
         yield (*head, "0", _ANY, _ANY, _ANY)
     if request.kind == Kind.LOCAL:

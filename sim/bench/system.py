@@ -172,6 +172,7 @@ class QpOptions:
     max_rd_atomic: int = 4
     access: Access = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
     traffic_class: int = 0
+    flow_label: int = 0
     timeout: int = 14  # 4.096 us x 2^timeout
     retry_cnt: int = 7
     rnr_retry: int = 7
@@ -214,7 +215,10 @@ async def join(nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions) ->
     def attr(i: int) -> QPAttr:
         other = nodes[1 - i]
         route = GlobalRoute(
-            dgid=other.context.query_gid(1, o.gid), sgid_index=o.gid, traffic_class=o.traffic_class
+            dgid=other.context.query_gid(1, o.gid),
+            sgid_index=o.gid,
+            traffic_class=o.traffic_class,
+            flow_label=o.flow_label,
         )
         return QPAttr(
             pkey_index=o.pkey_index,

@@ -28,11 +28,12 @@ def left_out(config):
 
 
 def test_a_card_with_everything_keeps_all():
-    assert set(left_out(NicConfig(page_sizes=True, two_level=True, mw=True)).values()) == {0}
+    card = NicConfig(page_sizes=True, two_level=True, mw=True, placement=True)
+    assert set(left_out(card).values()) == {0}
 
 
 def test_of_a_short_address_the_bits_that_can_be_set():
-    out = left_out(NicConfig(address_bits=24))
+    out = left_out(NicConfig(address_bits=24, placement=True))
     va = data.Layout.cast(QpRx)["va"]
     assert out["qp_rx"] == out["qp_rx_ahead"] == ((1 << 64) - (1 << 25)) << va.offset
     assert out["queues"].bit_count() == 3 * 40
@@ -41,11 +42,21 @@ def test_of_a_short_address_the_bits_that_can_be_set():
 
 def test_without_ipv6_the_address_alone():
     """What the GIDs of all IPv4 addresses begin with, and a label that no header carries."""
-    out = left_out(NicConfig(ipv6=False))["qp_cfg"] >> data.Layout.cast(QpCfg)["av"].offset
+    out = (
+        left_out(NicConfig(ipv6=False, placement=True))["qp_cfg"]
+        >> data.Layout.cast(QpCfg)["av"].offset
+    )
     vector = data.Layout.cast(AddressVector)
     gone = AddressVector.from_bits(out)
     assert gone.dgid == (1 << 96) - 1 and gone.flow_label == (1 << vector["flow_label"].width) - 1
     assert out.bit_count() == 96 + 20
+
+
+def test_without_placement_the_rights_of_flush():
+    out = left_out(NicConfig())
+    assert out["qp_cfg"] == 7 << Shape.cast(QpCfg).width - 3
+    assert out["mrs"] == 3 << Shape.cast(MrRow).width - 2
+    assert not out["qp_rx"] and not out["queues"]
 
 
 def test_neither_the_owner_nor_the_firmware_sets_the_others():

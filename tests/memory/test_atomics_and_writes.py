@@ -105,7 +105,7 @@ class Surroundings:
         while True:
             *_, index = await ctx.tick().sample(port.index)
             ctx.set(
-                port.row, good | {"va": 0, "length": (1 << 48) - 1} if index == KEY >> 8 else {}
+                port.row, good | {"va": 0, "length": (1 << 47) - 1} if index == KEY >> 8 else {}
             )
 
     async def host(self, ctx):

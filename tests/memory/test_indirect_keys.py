@@ -31,7 +31,7 @@ TOTAL = FIRST[1] + SECOND[1]
 
 def regions(total: int = TOTAL) -> dict[int, dict]:
     """Rows by key. All but the pair's grant no remote right, as the pair's key does that."""
-    direct = OWN | {"type": DMA, "length": (1 << 48) - 1}
+    direct = OWN | {"type": DMA, "length": (1 << 47) - 1}
     granted = OWN | {"access": 15}
     return {
         PAIR_KEY: pair_row(total, **granted),

@@ -1,12 +1,15 @@
 """The card of the benches beside this file: the default one, as wide as the test asks for; or one
-with few hot QPs."""
+with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well."""
 
 import os
+from dataclasses import replace
 
 from hdl.config import NicConfig
 
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 #: As few hot QPs as can be, of many: the context of the QPs is a cache.
 HOT = NicConfig(width=CONFIG.width, qps=1024, hot_qps=16)
+#: With the memory placement extensions, for a host that keeps what it has been given.
+PLACEMENT = replace(CONFIG, placement=True, persistence=True)
 if os.environ.get("ROCINANTE_HOT"):
     CONFIG = HOT

@@ -210,6 +210,9 @@ class WqeDecode(wiring.Component):
             wqe.inline.eq(inline),
             wqe.length.eq(total),
         ]
+        if self._config.placement:
+            with m.If(~self.receive):
+                m.d.comb += wqe.length.eq(fields.length(wqe.operation, total))
         m.d.comb += [wqe[name].eq(fields[name]) for name in FIELDS]
         if self._config.ud or self._config.windows:
             m.d.comb += self.o.payload.destination.eq(fields.destination(m))

@@ -8,6 +8,7 @@ from amaranth.lib import data
 from hdl.abi.wqe_formats import (
     ADDRESS_VECTOR,
     FIELDS,
+    NAMED,
     OPERANDS,
     Layout,
     Place,
@@ -16,9 +17,10 @@ from hdl.abi.wqe_formats import (
 )
 from hdl.config import NicConfig
 from hdl.ports.jobs import Destination, Sge
-from hdl.ports.operations import RequestOperation, decode_request
+from hdl.ports.operations import RequestOperation, decode_request, is_placement
 from hdl.ports.shared import BIND_FIELDS
 from hdl.wire.gateware import swap as swap_bytes
+from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 __all__ = ["ElementFields", "atomic_operands", "element_limit", "first_format", "format_of"]
 
@@ -77,7 +79,8 @@ class ElementFields:
     def names(config: NicConfig) -> tuple[str, ...]:
         """The fields that a card reads."""
         vector = ADDRESS_VECTOR if config.ud else BIND_FIELDS if config.windows else ()
-        return (*FIELDS, *(OPERANDS if config.atomics else ()), *vector)
+        named = (NAMED,) if config.placement else ()
+        return (*FIELDS, *(OPERANDS if config.atomics else ()), *named, *vector)
 
     @classmethod
     def kept(cls, config: NicConfig) -> int:
@@ -184,6 +187,15 @@ class ElementFields:
             for number, form in self._formats.items()
         }
         return data.View(RequestOperation, self._by_format(lambda form: found[form.name]))
+
+    def length(self, operation: RequestOperation, data_bytes: Value) -> Value:
+        """Bytes of the message of a WQE whose SGEs, or inline bytes, are ``data_bytes``. A FLUSH
+        says how many it is about, an ATOMIC WRITE is one of a word."""
+        if not self._config.placement:
+            return data_bytes
+        places = is_placement(self._config, operation.completion)
+        named = Mux(operation.kind == Kind.ATOMIC, ATOMIC_BYTES, self[NAMED])
+        return Mux(places, named, data_bytes)
 
     def sge(self, slot: Value) -> Value:
         """The 16 bytes of an SGE as an ``Sge``."""

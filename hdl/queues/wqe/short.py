@@ -243,7 +243,7 @@ class ShortWqes(wiring.Component):
             verdict.odd.eq(element.is_odd | (total > MAX_MESSAGE)),
             wqe.operation.eq(fields.operation(m)),
             wqe.inline.eq(inline),
-            wqe.length.eq(Mux(inline, behind, total)),
+            wqe.length.eq(fields.length(wqe.operation, Mux(inline, behind, total))),
         ]
         m.d.comb += [
             wqe[name].eq(fields[name]) for name in FIELDS if name not in ("num_sge", "wr_id")

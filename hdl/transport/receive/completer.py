@@ -17,7 +17,7 @@ from hdl.ports.jobs import (
     ScatterKind,
 )
 from hdl.ports.numbers import QpNumber, send_queue
-from hdl.ports.operations import unanswered
+from hdl.ports.operations import is_placement, unanswered
 from hdl.ports.rows import QpAck
 
 from ..outstanding.types import Look, Pop
@@ -266,7 +266,10 @@ class Completer(wiring.Component):
         with m.State("PLACE"):
             length = Signal(32)
             m.d.comb += length.eq(header.length)
-            ends = is_sum(s.offset, length, s.oldest.entry.length)
+            wanted = s.oldest.entry.length
+            if self._config.placement:  # the answer to FLUSH and ATOMIC WRITE has no data
+                wanted &= (~is_placement(self._config, s.oldest.entry.completion)).replicate(32)
+            ends = is_sum(s.offset, length, wanted)
             owes_last = said.last & facts.at_last & ends
             owes_more = ~said.last & ~facts.at_last & said.full
             m.d.sync += [s.job_pending.eq(0), s.kind.eq(self._discard(s))]

@@ -18,11 +18,13 @@ from hdl.ports.jobs import (
     ScatterKind,
 )
 from hdl.ports.numbers import QpNumber
+from hdl.ports.operations import is_atomic_write, is_flush
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
+from hdl.ports.shared import written_word
 from hdl.ports.sources import flushes
 from hdl.wire.opcodes import Kind
 
-from .responder_check import request_facts, request_length
+from .responder_check import holds_result, request_facts, request_length
 from .responder_outcome import (
     Outcome,
     Verdict,
@@ -137,6 +139,9 @@ class Responder(wiring.Component):
                     m.next = "REPLAY"
                 with m.Elif(search.o.valid):
                     m.next = "JOB"
+                    if self._config.placement:
+                        with m.If(verdict.facts.places & ~verdict.facts.crowded):
+                            m.d.sync += outcome.eq(Outcome.ANEW)
             # REPLAY: compares with what the replier is going to answer anyway; ends by itself.
             with m.State("REPLAY"):
                 m.d.sync += verdict.replays.eq(replay_needed(m, work, verdict))
@@ -208,11 +213,19 @@ class Responder(wiring.Component):
             m.d.sync += verdict.outcome.eq(Outcome.GAP)
         with m.Elif(facts.invalid | (facts.exceeds & inner)):
             m.d.sync += _refuse(work, verdict, Syndrome.INVALID_REQUEST)
+        if self._config.placement:
+            with m.Elif(facts.crowded):
+                m.d.sync += verdict.outcome.eq(Outcome.CROWDED)
         with m.Elif(facts.read_full):
             m.d.sync += verdict.outcome.eq(Outcome.GAP)  # it is sent again, when numbers are free
         with m.Elif(operation.receive):
             m.d.sync += asking.eq(1)
             m.next = "FETCH"
+        if self._config.placement:
+            with m.Elif(is_flush(self._config, operation)):
+                m.d.sync += verdict.kind.eq(ScatterKind.FLUSH)
+            with m.Elif(is_atomic_write(self._config, operation)):
+                m.d.sync += verdict.kind.eq(ScatterKind.ATOMIC_WRITE)
         with m.Elif(operation.kind == Kind.READ):
             m.d.sync += verdict.kind.eq(
                 Mux(header.dma_length == 0, ScatterKind.NONE, ScatterKind.CHECK_READ)
@@ -264,8 +277,8 @@ class Responder(wiring.Component):
             search.psn.eq(header.psn),
             search.va.eq(header.va),
             search.rkey.eq(header.rkey),
-            search.length.eq(request_length(work)),
-            search.atomic.eq(work.operation.kind == Kind.ATOMIC),
+            search.length.eq(request_length(self._config, work)),
+            search.atomic.eq(holds_result(self._config, work.operation)),
             search.path_mtu.eq(cfg.path_mtu),
             search.base.eq(cfg.read_base),
             search.slots.eq(cfg.max_dest_rd_atomic),
@@ -287,6 +300,12 @@ class Responder(wiring.Component):
         pending, atomic = self.pending.payload, self.atomic.payload
         changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
         saved = updating & (outcome == Outcome.ACCEPT) & work.operation.data
+        executes = verdict.kind == ScatterKind.ATOMIC
+        if self._config.placement:
+            saved |= updating & (outcome == Outcome.ANEW)
+            executes |= (verdict.kind == ScatterKind.ATOMIC_WRITE) | (
+                verdict.kind == ScatterKind.FLUSH
+            )
         m.d.comb += [
             self.rx_write.index.eq(work.qp),
             self.rx_write.enable.eq(updating & changes),
@@ -298,7 +317,7 @@ class Responder(wiring.Component):
             atomic.swap_add.eq(work.header.swap_add),
             atomic.compare.eq(work.header.compare),
             atomic.resource.eq(self.resource_write.index),
-            self.atomic.valid.eq(updating & (verdict.kind == ScatterKind.ATOMIC)),
+            self.atomic.valid.eq(updating & executes),
             pending.qp.eq(work.qp),
             pending.part.eq(Part.RESPONDER),
             pending.packet.eq(~work.flush),
@@ -309,18 +328,21 @@ class Responder(wiring.Component):
             pending.commit.eq(changes),
             pending.row.eq(self.rx_write.row),
         ]
+        if self._config.placement:
+            with m.If(verdict.kind == ScatterKind.ATOMIC_WRITE):
+                m.d.comb += atomic.swap_add.eq(written_word(work.header))
         if self._config.fast_registration:
             m.d.comb += [
                 pending.invalidate.eq(work.operation.invalidate & (outcome == Outcome.ACCEPT)),
                 pending.pd.eq(cfg.pd),
             ]
-        drive_job(m, work, verdict, self.job.payload)
+        drive_job(m, self._config, work, verdict, self.job.payload)
         if self._config.srq:
             with m.If(pending.line):
                 m.d.comb += self.job.payload.pd.eq(cfg.recv_pd)
         drive_effects(m, work, verdict, pending.effects)
         drive_row(m, work, verdict, self.rx_write.row)
-        drive_resource(m, work, self.resource_write.row)
+        drive_resource(m, self._config, work, verdict, self.resource_write.row)
         drive_events(m, work, verdict, pending.events)
 
 

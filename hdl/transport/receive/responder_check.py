@@ -1,19 +1,20 @@
 """What the responder wants to know of a request packet: combinational, for one register stage."""
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.common.count import raised
 from hdl.common.sums import is_sum, reaches, unequal, wide_difference, wide_sum
 from hdl.config import NicConfig
-from hdl.ports.operations import is_datagram, unanswered
+from hdl.ports.operations import is_atomic_write, is_datagram, is_flush, unanswered
 from hdl.ports.rows import RxMessage
+from hdl.ports.shared import wire_flush
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from ..recovery.segment import mtu_bytes, packet_count
 from .types import ResponderWork
 
-__all__ = ["RequestFacts", "request_facts", "request_length"]
+__all__ = ["RequestFacts", "holds_result", "request_facts", "request_length"]
 
 #: RETH length above this is an invalid request.
 LARGEST_MESSAGE = 1 << 31
@@ -30,6 +31,8 @@ class RequestFacts(data.Struct):
     skips: 1  # it begins a message behind packets that are missing, and stay so
     exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH gave
     read_full: 1  # no resource is free for a READ
+    places: 1  # FLUSH or ATOMIC WRITE: its answer has no data
+    crowded: 1  # so is this, and its QP answers as many READs as it may
     packets: 24  # PSNs it takes
     msn: 24  # of the message behind
     wraps: 1  # the next resource of a READ is the first one again
@@ -39,9 +42,20 @@ class RequestFacts(data.Struct):
     allow: 32  # bytes from there that the key must allow
 
 
-def request_length(work: ResponderWork) -> Value:
-    """Bytes that the request names by its address: those of its RETH, or the word of an atomic."""
-    return Mux(work.operation.kind == Kind.ATOMIC, ATOMIC_BYTES, work.header.dma_length)
+def request_length(config: NicConfig, work: ResponderWork) -> Value:
+    """Bytes of the answer to a request of data: those of its RETH, or the word of an atomic. The
+    answer to FLUSH and ATOMIC WRITE has none."""
+    length = Mux(work.operation.kind == Kind.ATOMIC, ATOMIC_BYTES, work.header.dma_length)
+    return Mux(_places(config, work.operation), 0, length) if config.placement else length
+
+
+def holds_result(config: NicConfig, operation) -> Value:
+    """Whether the answer to a request waits for the ``AtomicUnit``: an atomic, FLUSH."""
+    return (operation.kind == Kind.ATOMIC) | is_flush(config, operation)
+
+
+def _places(config: NicConfig, operation) -> Value:
+    return is_flush(config, operation) | is_atomic_write(config, operation)
 
 
 def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
@@ -51,7 +65,8 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
     operation = work.operation
     send, write = operation.kind == Kind.SEND, operation.kind == Kind.WRITE
     atomic = operation.kind == Kind.ATOMIC
-    wanted = request_length(work)
+    flush, atomic_write = is_flush(config, operation), is_atomic_write(config, operation)
+    wanted = Mux(atomic, ATOMIC_BYTES, header.dma_length)
     first, last = operation.first, operation.last
     facts = Signal(RequestFacts, name="facts_now")
     distance = Signal(24, name="psn_distance")
@@ -96,6 +111,12 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
     message = Signal(name="message_length_error")
     with m.If(atomic):
         m.d.comb += message.eq(header.va[:3] != 0)
+        if config.placement:
+            exact = (header.length == ATOMIC_BYTES) & (header.dma_length == ATOMIC_BYTES)
+            with m.If(atomic_write & ~exact):
+                m.d.comb += message.eq(1)
+    with m.Elif(flush & wire_flush(header).level[0]):
+        pass  # of a whole region the length means nothing
     with m.Elif(operation.address & (header.dma_length > LARGEST_MESSAGE)):
         m.d.comb += message.eq(1)
     with m.Elif(write & first & ~last):
@@ -117,23 +138,24 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
     ]
     # By the bits of Access; local rights are the receive WQE's affair.
     granted = Cat(C(1, 1), cfg.remote_write, cfg.remote_read, cfg.remote_atomic)
-    forbidden = (operation.rights & ~granted).any()
+    forbidden, crowded = (operation.rights & ~granted).any(), Const(0)
+    too_many = operation.data & (waiting >= cfg.max_dest_rd_atomic)
+    if config.placement:
+        forbidden |= _misplaced(m, config, work)
+        # A peer need not count these among its READs, so it has them dropped and no NAK.
+        crowded = (flush | atomic_write) & too_many
+        too_many &= ~(flush | atomic_write)
+        m.d.comb += facts.places.eq(flush | atomic_write)
     m.d.comb += [
         facts.silent.eq(silent),
         facts.datagram.eq(datagram),
         facts.skips.eq(silent & first & ~datagram & unexpected),
         facts.behind.eq(distance[23] & ~silent),
         facts.ahead.eq(Mux(silent, ~first & (unexpected | order), ~distance[23] & unexpected)),
-        facts.invalid.eq(
-            ~operation.built
-            | order
-            | length
-            | message
-            | forbidden
-            | (operation.data & (waiting >= cfg.max_dest_rd_atomic))
-        ),
+        facts.invalid.eq(~operation.built | order | length | message | forbidden | too_many),
         facts.exceeds.eq(reaches(m, rx.offset, header.length, rx.dma_length, block=8)),
         facts.read_full.eq(operation.data & numbered),
+        facts.crowded.eq(crowded | (facts.places & numbered)),
         facts.msn.eq(raised(rx.msn, C(1))),
         facts.wraps.eq(rx.read_tail + 1 == cfg.max_dest_rd_atomic),
         facts.packets.eq(
@@ -145,3 +167,18 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
         facts.allow.eq(Mux(operation.address, wanted, remaining)),
     ]
     return facts
+
+
+def _misplaced(m: Module, config: NicConfig, work: ResponderWork) -> Value:
+    """Whether a FLUSH or an ATOMIC WRITE comes to a QP that has not been given to them, or a FLUSH
+    asks for what the QP does not let peers ask for, or for what nobody knows (61h each)."""
+    cfg, asked = work.cfg, wire_flush(work.header)
+    flush, unknown = is_flush(config, work.operation), Signal(name="flush_unknown")
+    granted = cfg.flush.as_value()
+    m.d.comb += unknown.eq(
+        (asked.type.as_value() == 0)
+        | (asked.type.as_value() & ~granted).any()
+        | (asked.unknown != 0)
+        | asked.level[1]
+    )
+    return (_places(config, work.operation) & ~cfg.placement) | (flush & unknown)

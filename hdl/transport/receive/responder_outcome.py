@@ -5,12 +5,14 @@ from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
 from hdl.common.sums import wide_sum
+from hdl.config import NicConfig
 from hdl.ports.jobs import Effects, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
+from hdl.ports.shared import flush_job, wire_flush
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from ..recovery.segment import PSN_BLOCK
-from .responder_check import RequestFacts, request_length
+from .responder_check import RequestFacts, holds_result, request_length
 from .types import Events, ResponderWork, Syndrome
 
 __all__ = [
@@ -37,6 +39,8 @@ class Outcome(enum.Enum, shape=4):
     FAIL = 6  # NAK with ``syndrome``, the QP stops
     FLUSH = 7  # no packet: one receive WQE is flushed
     DROP = 8  # without answers: what would be a NAK with ``syndrome``; the QP goes on
+    CROWDED = 9  # a FLUSH or ATOMIC WRITE without a resource: drop, and no NAK for the gap
+    ANEW = 10  # a duplicate of these whose resource is another's now: answer, and do nothing
 
 
 class Verdict(data.Struct):
@@ -71,7 +75,9 @@ def replay_needed(m: Module, work: ResponderWork, v: Verdict):
     return ~covered & ~earlier
 
 
-def drive_job(m: Module, work: ResponderWork, v: Verdict, job: ScatterJob) -> None:
+def drive_job(
+    m: Module, config: NicConfig, work: ResponderWork, v: Verdict, job: ScatterJob
+) -> None:
     """Where the payload goes, or what to check."""
     header = work.header
     m.d.comb += [
@@ -94,6 +100,15 @@ def drive_job(m: Module, work: ResponderWork, v: Verdict, job: ScatterJob) -> No
     ]
     with m.If(v.kind == ScatterKind.ATOMIC):
         m.d.comb += job.length.eq(ATOMIC_BYTES)  # none of them in the packet
+    if config.placement:
+        with m.If(v.kind == ScatterKind.FLUSH):
+            asked, flush = wire_flush(header), flush_job(job)
+            m.d.comb += [
+                job.num_sge.eq(0),
+                flush.type.eq(asked.type),
+                # Of no bytes the key is checked, and nothing else of them.
+                flush.whole.eq(asked.level[0] | (header.dma_length == 0)),
+            ]
 
 
 def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) -> None:
@@ -144,7 +159,11 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) 
                 | ((v.outcome == Outcome.GAP) & ~work.rx.nak_sent)
             )
         ),
-        effects.flags.read.eq((accepted & operation.data) | (v.outcome == Outcome.REPLAY)),
+        effects.flags.read.eq(
+            (accepted & operation.data)
+            | (v.outcome == Outcome.REPLAY)
+            | (v.outcome == Outcome.ANEW)
+        ),
         effects.flags.replay.eq((v.outcome == Outcome.REPLAY) & v.replays),
         effects.reply.eq(effects.flags.as_value().any()),
     ]
@@ -155,7 +174,8 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     header, rx, operation = work.header, work.rx, work.operation
     accepted, gap = v.outcome == Outcome.ACCEPT, v.outcome == Outcome.GAP
     begins = accepted & operation.first & (operation.kind == Kind.WRITE)
-    resource = accepted & operation.data
+    resource = (accepted & operation.data) | (v.outcome == Outcome.ANEW)
+    crowded = v.outcome == Outcome.CROWDED  # as if the gap behind it had had its NAK
     # What is accepted has the expected PSN, or sets it.
     after = wide_sum(m, header.psn, v.facts.packets, block=PSN_BLOCK)
     holds, breaks = Signal(name="holds_now"), Signal()  # a receive WQE; the message goes no further
@@ -176,7 +196,7 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
         row.va.eq(Mux(begins, header.va, rx.va)),
         row.rkey.eq(Mux(begins, header.rkey, rx.rkey)),
         row.dma_length.eq(Mux(begins, header.dma_length, rx.dma_length)),
-        row.nak_sent.eq(gap | (v.outcome == Outcome.RNR) | (rx.nak_sent & ~accepted)),
+        row.nak_sent.eq(gap | crowded | (v.outcome == Outcome.RNR) | (rx.nak_sent & ~accepted)),
         row.syndrome.eq(
             Mux(
                 (v.outcome == Outcome.RNR) | (v.outcome == Outcome.FAIL),
@@ -205,17 +225,19 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
             m.d.comb += message.eq(RxMessage.WRITE)
 
 
-def drive_resource(m: Module, work: ResponderWork, row: ReadResource) -> None:
+def drive_resource(
+    m: Module, config: NicConfig, work: ResponderWork, v: Verdict, row: ReadResource
+) -> None:
     """The READ or atomic, for the replier and for duplicates."""
     header = work.header
     m.d.comb += [
         row.va.eq(header.va),
         row.rkey.eq(header.rkey),
-        row.length.eq(request_length(work)),
+        row.length.eq(request_length(config, work)),
         row.psn.eq(header.psn),
-        row.msn.eq(work.rx.msn + 1),
+        row.msn.eq(Mux(v.outcome == Outcome.ANEW, work.rx.msn, work.rx.msn + 1)),
         row.number.eq(work.rx.read_tail),
-        row.atomic.eq(work.operation.kind == Kind.ATOMIC),
+        row.atomic.eq(holds_result(config, work.operation)),
     ]
 
 
@@ -227,17 +249,17 @@ def drive_events(m: Module, work: ResponderWork, v: Verdict, events: Events) -> 
             m.d.comb += [
                 events.rx_send_requests.eq((kind == Kind.SEND) & first),
                 events.rx_write_requests.eq((kind == Kind.WRITE) & first),
-                events.rx_read_requests.eq(kind == Kind.READ),
+                events.rx_read_requests.eq((kind == Kind.READ) & ~v.facts.places),
                 events.out_of_sequence.eq(v.facts.skips),
             ]
-        with m.Case(Outcome.DUPLICATE, Outcome.REPLAY):
+        with m.Case(Outcome.DUPLICATE, Outcome.REPLAY, Outcome.ANEW):
             m.d.comb += events.duplicate_request.eq(1)
         with m.Case(Outcome.LOST):
             m.d.comb += [
                 events.duplicate_request.eq(1),
                 events.duplicate_read_lost.eq((kind == Kind.READ) | (kind == Kind.ATOMIC)),
             ]
-        with m.Case(Outcome.GAP):
+        with m.Case(Outcome.GAP, Outcome.CROWDED):
             m.d.comb += events.out_of_sequence.eq(1)
         with m.Case(Outcome.RNR):
             m.d.comb += events.out_of_buffer.eq(1)

@@ -1,6 +1,6 @@
 """Cuts what the replier has to say into packets for the gather."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import C, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,7 +30,8 @@ LONGEST = MAX_MTU // UNIT
 class Reply(data.Struct):
     """One thing to say to a QP's peer: a READ's responses (``read``), else an ACK or a NAK.
 
-    The result of an atomic is a READ of one packet that has no payload and no check."""
+    The result of an atomic is a READ of one packet that has no payload and no check. So is the
+    answer to FLUSH or ATOMIC WRITE, which has no result either: its ``length`` is 0."""
 
     read: 1
     atomic: 1  # with ``read``: it is an atomic, whose result is ``va``
@@ -77,7 +78,7 @@ class ReplyPackets(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._quantum = config.quantum
+        self._config, self._quantum = config, config.quantum
         super().__init__(
             {
                 "i": In(stream.Signature(Reply)),
@@ -210,9 +211,10 @@ class ReplyPackets(wiring.Component):
             header.va.eq(held.va),  # the result of an atomic
         ]
         with m.If(held.read & held.atomic):
-            m.d.comb += header.opcode.eq(
-                Mux(held.failed, Operation.ACKNOWLEDGE, Operation.ATOMIC_ACK)
-            )
+            result = C(Operation.ATOMIC_ACK, 5)
+            if self._config.placement:  # FLUSH and ATOMIC WRITE have no result
+                result = Mux(held.length == 0, Operation.READ_RESP_ONLY, result)
+            m.d.comb += header.opcode.eq(Mux(held.failed, Operation.ACKNOWLEDGE, result))
         with m.Elif(held.read):
             m.d.comb += [
                 job.source.eq(Mux(held.length == 0, TxSource.NONE, TxSource.KEY)),

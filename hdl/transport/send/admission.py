@@ -10,8 +10,9 @@ from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
 from hdl.ports.jobs import SHORT_SINK_SGES, Destination, FetchStatus, SendFetched, SendWqe
 from hdl.ports.numbers import QpNumber, ordinal_of
-from hdl.ports.operations import is_datagram, request_serves
+from hdl.ports.operations import is_datagram, is_placement, request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
+from hdl.ports.shared import wqe_flush
 from hdl.wire.constants import mapped_gid
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
@@ -50,8 +51,20 @@ def broken_rules(m: Module, config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Valu
     ]
     if config.windows:
         rules.append(operation.bind & ~cfg.binds)
+    if config.placement:
+        places, flush = is_placement(config, operation.completion), wqe_flush(wqe)
+        unknown = (flush.type.as_value() == 0) | (flush.unknown != 0) | (flush.beyond != 0)
+        too_long = wqe.length[31] & wqe.length[:31].any()
+        rules[3] = Mux(places, 0, rules[3])  # what is wrong of inline data is their length
+        rules += [
+            places & ~cfg.placement,
+            places & (operation.kind == Kind.READ) & (unknown | too_long),
+        ]
     broken, long = Signal(len(rules)), Signal()
     m.d.sync += [broken.eq(Cat(rules)), long.eq(wqe.length[:bits] > cfg.max_inline)]
+    if config.placement:
+        with m.If(places):
+            m.d.sync += long.eq(0)
     return Cat(broken, wqe.inline & long)
 
 
@@ -295,7 +308,7 @@ class RequestAdmission(wiring.Component):
         scheduler has been rewound since it was fetched), whether it waits for those before it, and
         its WC status."""
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
-        # Misfit: the length of an atomic, or of a datagram, is not right.
+        # Misfit: the length of an atomic, or of a datagram, is not right; or there are SGEs.
         idle, misfit, too_long = Signal(), Signal(), Const(0, 1)
         rules, misdirected = broken_rules(m, self._config, wqe, cfg), Const(0, 1)
         if self._config.ud:
@@ -336,7 +349,11 @@ class RequestAdmission(wiring.Component):
             self.reset.eq(cfg.state == QpState.RESET),
             idle.eq(holds.state | holds.pause),
             most_reads.eq(cfg.max_rd_atomic),
-            misfit.eq(((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES)) | too_long),
+            misfit.eq(
+                ((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES))
+                | too_long
+                | self._has_data(wqe)
+            ),
         ]
         blocked, cause = Signal(), Signal(8)
         malformed = self.wqe.status == FetchStatus.WQE_ERROR
@@ -356,6 +373,11 @@ class RequestAdmission(wiring.Component):
         with m.Elif(misfit):
             m.d.comb += cause.eq(WcStatus.LOC_LEN_ERR)
         return idle, stale.any(), blocked, cause
+
+    def _has_data(self, wqe: SendWqe) -> Value:
+        """Whether a FLUSH or an ATOMIC WRITE has SGEs, or inline data."""
+        places = is_placement(self._config, wqe.operation.completion)
+        return places & (wqe.inline | (wqe.num_sge != 0))
 
     def _announce(self, m: Module, at_rows: Signal) -> None:
         """Tell the scheduler that a long message begins, unless it is a READ."""

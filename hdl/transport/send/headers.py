@@ -5,8 +5,8 @@ from amaranth.lib import data
 
 from hdl.config import NicConfig
 from hdl.ports.numbers import ordinal_of
-from hdl.ports.operations import packet_code, unanswered
-from hdl.ports.shared import ex, in_va, operands
+from hdl.ports.operations import is_placement, packet_code, unanswered
+from hdl.ports.shared import WIRE_FLUSH, ex, in_va, operands, wqe_flush
 from hdl.wire.opcodes import Kind
 
 __all__ = ["ACK_AFTER", "Place", "datagram_headers", "note_departure", "request_headers"]
@@ -58,6 +58,10 @@ def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) 
         header.imm.eq(ex(wqe).imm_data),
         header.av.eq(cfg.av),
     ]
+    if config.placement:
+        flush, asked = data.View(WIRE_FLUSH, header.imm), wqe_flush(wqe)
+        with m.If(is_placement(config, operation.completion)):
+            m.d.comb += [header.imm.eq(0), flush.type.eq(asked.type), flush.level.eq(asked.level)]
 
 
 def datagram_headers(m: Module, config: NicConfig, header, wqe, cfg, destination) -> None:

@@ -1,6 +1,6 @@
 """Work requests that the requester executes by itself: LOCAL_INV, REG_MR and BIND_MW."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,6 +20,8 @@ REGISTERED = OPTIONAL_ACCESS | 0xF
 BOUND = OPTIONAL_ACCESS | int(
     Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC | Access.ZERO_BASED
 )
+#: The lowest bit of the flags of FLUSH.
+FLUSH_AT = Access.FLUSH_GLOBAL.bit_length() - 1
 
 
 class RequestKeys(wiring.Component):
@@ -107,12 +109,22 @@ class RequestKeys(wiring.Component):
     def _bad_access(self, grants: Value) -> Value:
         """Whether REG_MR or BIND_MW, which ``grants`` rights, asks for some that it may not."""
         access = self._operands.reg.access  # BIND_MW has its own there, too
+        known = self._flushes()
         remote = (access & int(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
         # Who lets peers write must be able to write, too.
-        bad = grants & (((access & ~REGISTERED) != 0) | (remote & ~access[0]))
+        bad = grants & (((access & ~REGISTERED & ~known) != 0) | (remote & ~access[0]))
         if not self._config.windows:
             return bad
-        return Mux(self.wqe.operation.bind, (access & ~BOUND) != 0, bad)
+        return Mux(self.wqe.operation.bind, (access & ~BOUND & ~known) != 0, bad)
+
+    def _flushes(self) -> Value:
+        """The flags of FLUSH that may be asked for."""
+        if not self._config.placement:
+            return Const(0, 32)
+        flags = Access.FLUSH_GLOBAL
+        if self._config.persistence:
+            flags |= Access.FLUSH_PERSISTENT
+        return Const(int(flags), 32) & self.cfg.placement.replicate(32)
 
     def _request(self, m: Module, grants: Value) -> None:
         """What is asked of the owner of the keys for LOCAL_INV and, if it ``grants`` rights, for
@@ -126,6 +138,8 @@ class RequestKeys(wiring.Component):
             request.mrn.eq(named.mrn),
             request.access.eq(named.access[:4]),
         ]
+        if self._config.placement:
+            m.d.comb += request.flush.eq(named.access[FLUSH_AT:])
 
     def _window(self, m: Module, grants: Value) -> None:
         """What BIND_MW asks for instead, with the same function, PD and access. Its own fields are

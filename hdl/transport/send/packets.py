@@ -10,10 +10,10 @@ from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_BYTES, OPERANDS_AT
 from hdl.ports.jobs import PACKET_GENERATION, Destination, SendFetched, TxJob, TxSource
 from hdl.ports.numbers import QpNumber
-from hdl.ports.operations import is_datagram
+from hdl.ports.operations import is_datagram, is_placement
 from hdl.ports.rows import QpCfg, QpTx
 from hdl.wire.constants import MAX_MTU
-from hdl.wire.opcodes import Kind
+from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from ..recovery.segment import fit, mtu_bytes, ragged_bits, whole_packets
 from .headers import Place, datagram_headers, note_departure, request_headers
@@ -124,6 +124,9 @@ class RequestPackets(wiring.Component):
             self.handed.eq(self.job.valid & self.job.ready),
             self.step.eq(step),
         ]
+        if self._config.placement:
+            with m.If(is_placement(self._config, operation.completion)):
+                m.d.comb += self.psns.eq(0)  # whatever the length is that a FLUSH names
         weight = self._size(m, wqe, mtu)
         left_whole = whole_packets(m, mtu_code, left, "left_whole")
         self._job(m, place, payload, some)
@@ -264,6 +267,9 @@ class RequestPackets(wiring.Component):
                 job.offset.eq(OPERANDS_AT),
                 job.header.length.eq(OPERAND_BYTES),
             ]
+            if self._config.placement:
+                with m.If(is_placement(self._config, operation.completion)):
+                    m.d.comb += job.header.length.eq(ATOMIC_BYTES)  # ATOMIC WRITE: its payload
         with m.Elif(wqe.inline):
             m.d.comb += job.source.eq(TxSource.INLINE)
         with m.Elif((wqe.length == 0) & ~operation.data):

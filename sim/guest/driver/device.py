@@ -39,6 +39,7 @@ ALL_FEATURES = sum(
         RdmaFeature.TWO_LEVEL,
         RdmaFeature.MW,
         RdmaFeature.MCAST,
+        RdmaFeature.PLACEMENT,
     )
 )
 

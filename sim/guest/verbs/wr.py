@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import Access, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
+from hdl.abi.enums import (
+    Access,
+    FlushLevel,
+    FlushType,
+    SendFlags,
+    WcFlags,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+)
 from sim.guest.driver.errors import DeviceError
 from sim.guest.verbs.address import AH
 
@@ -18,6 +27,8 @@ _RDMA = abi.WR_RDMA.codec()
 _ATOMIC = abi.WR_ATOMIC.codec()
 _REG = abi.WR_REG.codec()
 _BIND = abi.WR_BIND.codec()
+_FLUSH = abi.WR_FLUSH.codec()
+_ATOMIC_WRITE = abi.WR_ATOMIC_WRITE.codec()
 
 _ATOMICS = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
 #: Requests that name an address of the peer, atomics aside.
@@ -71,6 +82,21 @@ class SendWR:
     def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
         """Remote region, address and operands of an atomic."""
         self.wr = _ATOMIC.pack(addr, compare_add, swap, rkey)
+
+    def set_wr_flush(
+        self,
+        rkey: int,
+        addr: int,
+        length: int,
+        flush_type: FlushType | int = FlushType.GLOBAL,
+        level: FlushLevel | int = FlushLevel.RANGE,
+    ) -> None:
+        """Remote region and range of a FLUSH, and what it brings about."""
+        self.wr = _FLUSH.pack(addr, rkey, length, int(flush_type), int(level))
+
+    def set_wr_atomic_write(self, rkey: int, addr: int, octets: bytes) -> None:
+        """Remote region and address of an ATOMIC WRITE, and the 8 bytes that it writes."""
+        self.wr = _ATOMIC_WRITE.pack(addr, rkey, octets)
 
     def set_remote(self, rkey: int, addr: int, compare_add: int = 0, swap: int = 0) -> None:
         """Remote region and address as the opcode has them, and the operands of an atomic; a
