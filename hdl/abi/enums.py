@@ -61,8 +61,8 @@ class RdmaFeature(IntEnum):
     MW = 6
     MCAST = 7
     TWO_LEVEL = 8
-    QUEUE_ERROR = 9
     PLACEMENT = 13
+    QUEUE_ERROR = 14
 
     @property
     def mask(self) -> int:

@@ -17,7 +17,7 @@ from sim.guest.driver.platform import Message
 from tests.host.card import MANAGEMENT
 
 #: The features of the device, as in the standard's table.
-OFFERED = sum(1 << bit for bit in (0, *range(2, 10), 28, 29, 32, 33, 35, 36, 38, 40))
+OFFERED = sum(1 << bit for bit in (0, *range(2, 9), 14, 28, 29, 32, 33, 35, 36, 38, 40))
 #: No read may take longer, whatever was accessed before.
 READ_CYCLES = 40
 #: Cycles after a posted write until it has reached its register.
