@@ -38,6 +38,7 @@ PARTS = {
     "VR-7.": "What was said about the specification",
     "E-": "Errata",
     "R-": "Any load, any peer, any host",
+    "P-": "Memory placement: FLUSH and ATOMIC WRITE",
 }
 
 
@@ -129,7 +130,8 @@ def page(requirements: list[Requirement]) -> str:
 _HEAD = """# The test plan
 
 This page says which tests show which requirement of the virtio-rdma specification (VR), which
-resolution of its errata (E) and which rule of our own (R). It is written by
+resolution of its errata (E), which rule of our own (R) and which rule of the memory placement
+extensions (P). It is written by
 `python -m tests.testplan > docs/testplan.md` from `tests/testplan.toml`. `tests/test_testplan.py`
 checks that each requirement is there once, that each named test exists, and that this page is
 current.

@@ -128,7 +128,7 @@ class Scatter(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._config = config
+        self._config, self._plan = config, payload_plan(config)
         super().__init__(
             {
                 "job": In(stream.Signature(ScatterJob)),
@@ -157,9 +157,7 @@ class Scatter(wiring.Component):
         m.submodules.cutter = cutter = Cutter(config=self._config)
         m.submodules.release = release = Release(depth=min(BLOCK_ROWS, self._config.packets_ahead))
         m.submodules.jobs = jobs = StreamFifo(shape=_taken(self._config), depth=EFFECTS)
-        m.submodules.verdicts = verdicts = StreamFifo(
-            shape=payload_plan(self._config), depth=EFFECTS
-        )
+        m.submodules.verdicts = verdicts = StreamFifo(shape=self._plan, depth=EFFECTS)
         m.submodules.drain = drain = Drain()
         pass_translate(m, self, checker)
         connect(m, checker.table_client, flipped(self.table_client))
@@ -207,8 +205,7 @@ class Scatter(wiring.Component):
                     checker.key_access.eq(ACCESS_REMOTE_ATOMIC),
                     taking.use.eq(PayloadUse.ATOMIC),
                 ]
-        if self._config.placement:
-            self._place(m, job, taking)
+        self._place(m)
         m.d.sync += unpaired.eq(unpaired + taken - release.done)
 
         # Answer, and keep the decision about the payload until the effects come.
@@ -227,8 +224,6 @@ class Scatter(wiring.Component):
             verdict.function.eq(oldest.function),
             verdict.epoch.eq(oldest.epoch),
         ]
-        if self._config.placement:
-            m.d.comb += verdict.word.eq(oldest.word)
         with m.If(oldest.check & (result.status != 0) & (oldest.use == PayloadUse.WRITE)):
             m.d.comb += verdict.use.eq(PayloadUse.DISCARD)
 
@@ -250,8 +245,6 @@ class Scatter(wiring.Component):
         # Writes; a packet is complete when its last beat was accepted. An atomic leaves when all in
         # front of it has been accepted, so that its read comes behind that.
         m.submodules.order = order = PacketOrder(depth=EFFECTS)
-        if self._config.placement:
-            m.d.comb += self.word.payload.use.eq(cutter.o.p.word)
         through, changes = Signal(), cutter.o.p.atomic
         m.d.comb += [
             self.write_client.beat.valid.eq(cutter.o.valid & ~cutter.o.p.void),
@@ -278,12 +271,19 @@ class Scatter(wiring.Component):
         ]
         return m
 
-    def _place(self, m: Module, job, taking) -> None:
+    def _place(self, m: Module) -> None:
         """FLUSH and ATOMIC WRITE: what they do with the word at their place. A FLUSH reads a byte
         of those that it is about, since a read on the way of the writes before pushes them."""
-        checker = m.submodules.checker
+        if not self._config.placement:
+            return
+        checker, cutter, jobs = m.submodules.checker, m.submodules.cutter, m.submodules.jobs
+        job, taking = self.job.payload, jobs.i.payload
         stores, reads = job.kind == ScatterKind.ATOMIC_WRITE, job.kind == ScatterKind.FLUSH
         flush = flush_job(job)
+        m.d.comb += [
+            m.submodules.verdicts.i.payload.word.eq(jobs.o.payload.word),
+            self.word.payload.use.eq(cutter.o.p.word),
+        ]
         with m.If(stores | reads):
             m.d.comb += taking.use.eq(PayloadUse.ATOMIC)
         with m.If(stores):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from hdl.abi.enums import Access, QpState, QpType, SendFlags, WrOpcode
+from hdl.abi.enums import Access, FlushLevel, FlushType, QpState, QpType, SendFlags, WrOpcode
 from hdl.abi.virtio_rdma import PSN_BITS, QPN_BITS
 from sim.endpoint.values import (
     FLAG,
@@ -183,6 +183,10 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "invalidate_rkey": Field(_WORD.kind, 0),
         "compare_add": Field(_ADDR.kind, 0),
         "swap": Field(_ADDR.kind, 0),
+        "length": Field(_WORD.kind, 0),
+        "flush_type": Field(members(FlushType), ["GLOBAL"]),
+        "level": Field(member(FlushLevel), "RANGE"),
+        "data": Field(HEX, ""),
         "flags": Field(members(SendFlags), []),
         "mr": Field(_HANDLE.kind, None),
         "access": Field(members(Access), _RIGHTS),

@@ -387,6 +387,12 @@ class Session:
             request.set_wr_ud(AH(qp.pd, self._way(f.ah)), f.ah.dest_qpn, f.ah.qkey)
         elif f.opcode == WrOpcode.REG_MR:
             return await self._register(qp, f)
+        elif f.opcode == WrOpcode.FLUSH:
+            request.set_wr_flush(f.rkey, f.remote_addr, f.length, f.flush_type, f.level)
+        elif f.opcode == WrOpcode.ATOMIC_WRITE:
+            if len(f.data) != 8:
+                raise BadRequest("post_send: ATOMIC_WRITE needs 8 bytes of data")
+            request.set_wr_atomic_write(f.rkey, f.remote_addr, f.data)
         else:
             request.set_remote(f.rkey, f.remote_addr, f.compare_add, f.swap)
         if f.opcode in _INVALIDATING:
@@ -414,6 +420,8 @@ class Session:
             lacking = device.atomic_cap == AtomicCap.NONE
         elif opcode in (*_INVALIDATING, WrOpcode.REG_MR):
             lacking = not device.device_cap_flags & DeviceCap.MEM_MGT_EXTENSIONS
+        elif opcode in (WrOpcode.FLUSH, WrOpcode.ATOMIC_WRITE):
+            lacking = not device.device_cap_flags & DeviceCap.ATOMIC_WRITE
         if lacking:
             raise RdmaError(errno.EOPNOTSUPP, f"This device has no {opcode.name}")
 

@@ -169,6 +169,8 @@ def test_other_numbers():
     }
     assert numbers(enums.WcOpcode) == {
         **sequence("SEND RDMA_WRITE RDMA_READ COMP_SWAP FETCH_ADD BIND_MW LOCAL_INV"),
+        "FLUSH": 8,
+        "ATOMIC_WRITE": 9,
         "REG_MR": 10,
         "RECV": 128,
         "RECV_RDMA_WITH_IMM": 129,

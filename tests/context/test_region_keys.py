@@ -23,6 +23,8 @@ FREED = {
     MrType.BOUND_2: MrType.WINDOW_2,
 }
 FIELDS = [name for name, _ in MrRow.as_shape()]
+#: A row of zeros.
+NOTHING = dict.fromkeys(FIELDS, 0) | {"flush": {"visible": 0, "persistent": 0}}
 
 
 class Owned(Elaboratable):
@@ -50,7 +52,8 @@ async def firmware(ctx, dut, index, row=None):
     *_, found = await ctx.tick().sample(program.read_row).until(program.done)
     ctx.set(port, 0)
     row = {name: getattr(found, name) for name in FIELDS}
-    return row | {"type": row["type"].value}
+    flush = {name: getattr(row["flush"], name) for name in ("visible", "persistent")}
+    return row | {"type": row["type"].value, "flush": flush}
 
 
 async def ask(ctx, dut, user, request):
@@ -80,7 +83,8 @@ def expected(rows, request):
     if request["register"]:
         if row["type"] != MrType.FREE.value or request["mrn"] != number:
             return False, None
-        return True, row | {"type": MrType.FAST.value, "tag": tag, "access": request["access"]}
+        rights = {name: request[name] for name in ("access", "flush")}
+        return True, row | {"type": MrType.FAST.value, "tag": tag} | rights
     kind = MrType(row["type"])
     if kind not in FREED or row["tag"] != tag:
         return False, None
@@ -93,7 +97,13 @@ def some_row(rng, function):
     """A row of a region, whatever its kind."""
     row = {name: rng.getrandbits(1) for name in FIELDS} | {"va": rng.getrandbits(64)}
     kind = rng.choice((*MrType, *[MrType.FREE] * 6, *[MrType.FAST] * 3)).value
-    return row | {"type": kind, "function": function, "pd": rng.choice((3, 3, 4)), "tag": 5}
+    row |= {"type": kind, "function": function, "pd": rng.choice((3, 3, 4)), "tag": 5}
+    return row | {"flush": some_flush(rng)}
+
+
+def some_flush(rng):
+    """Rights of FLUSH."""
+    return {name: rng.getrandbits(1) for name in ("visible", "persistent")}
 
 
 def some_request(rng, rows):
@@ -108,6 +118,7 @@ def some_request(rng, rows):
         "key": (number + wrong) << 8 | row["tag"],
         "mrn": rng.choice((*[number] * 6, number + wrong, number ^ 1)),
         "access": rng.getrandbits(4),
+        "flush": some_flush(rng),
         "qp": rng.getrandbits(1),
     }
     if request["register"]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hdl.abi.enums import AtomicCap, QpState
+from hdl.abi.enums import AtomicCap, DeviceCap, QpState
 from sim.endpoint.fields import MOST_DATA, REQUESTS
 from sim.endpoint.session import Session
 from sim.guest.driver.device import DriverOptions
@@ -353,7 +353,7 @@ def test_what_the_device_does_not_have():
         c = await Client.open()
         _mr, a, _b = await c.pair()
         for opcode in ("ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD", "LOCAL_INV", "SEND_WITH_INV",
-                       "RDMA_READ_WITH_INV", "REG_MR"):  # fmt: skip
+                       "RDMA_READ_WITH_INV", "REG_MR", "FLUSH", "ATOMIC_WRITE"):  # fmt: skip
             text = f"This device has no {opcode}"
             await c.fails(errno.EOPNOTSUPP, text, "post_send", qp=a["qp"], opcode=opcode)
         ah = dict(THERE, dest_qpn=1, qkey=2)
@@ -377,6 +377,21 @@ def test_atomics_on_a_device_that_has_them(monkeypatch):
         assert (await c("poll", n=1, timeout_ms=1000))["wc"][0]["opcode"] == "FETCH_ADD"
         data = bytes.fromhex((await c("read_mem", mr=mr["mr"], length=16))["data"])
         assert [int.from_bytes(part, "little") for part in (data[:8], data[8:])] == [42, 40]
+
+    run(main())
+
+
+def test_atomic_write_writes_a_word(monkeypatch):
+    caps = fake_device.CONFIG.get("device_cap_flags", 0) | DeviceCap.ATOMIC_WRITE
+    monkeypatch.setitem(fake_device.CONFIG, "device_cap_flags", int(caps))
+
+    async def main():
+        c = await Client.open()
+        _mr, a, _b = await c.pair()
+        text = "ATOMIC_WRITE needs 8 bytes of data"
+        for data in ("", "00" * 7, "00" * 9):
+            fields = {"opcode": "ATOMIC_WRITE", "data": data}
+            await c.fails(errno.EINVAL, text, "post_send", qp=a["qp"], **fields)
 
     run(main())
 
