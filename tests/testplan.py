@@ -1,6 +1,6 @@
 """The plan of what the tests show: read, checked against the tests that exist, written as a page.
 
-    python -m tests.testplan > docs/testplan.md
+    python -m tests.testplan
 
 ``tests/testplan.toml`` says of each requirement what it is, its state and its tests.
 """
@@ -113,43 +113,19 @@ def _pytest_nodes(files: list[str]) -> set[str]:
     return nodes | {re.sub(r"\[.*", "", node) for node in nodes}
 
 
-def page(requirements: list[Requirement]) -> str:
-    """The documentation page."""
+def tables(requirements: list[Requirement] | None = None) -> str:
+    """The tables of docs/testplan.md, in Markdown; of the plan's requirements, or of others."""
+    requirements = plan() if requirements is None else requirements
     counts = Counter(one.state for one in requirements)
     states = "".join(f"| {state} | {what} | {counts[state]} |\n" for state, what in STATES.items())
     parts = "".join(
         _part(title, [one for one in requirements if one.name.startswith(start)])
         for start, title in PARTS.items()
     )
-    return f"""{_HEAD}
+    return f"""\
 | state | what it means | requirements |
 |---|---|---|
 {states}{parts}"""
-
-
-_HEAD = """# The test plan
-
-This page says which tests show which requirement of the virtio-rdma specification (VR), which
-resolution of its errata (E), which rule of our own (R) and which rule of the memory placement
-extensions (P). It is written by
-`python -m tests.testplan > docs/testplan.md` from `tests/testplan.toml`. `tests/test_testplan.py`
-checks that each requirement is there once, that each named test exists, and that this page is
-current.
-
-The specification is the "Virtio-RDMA" RFC, which proposes RDMA as a virtio device of its own
-(device ID 42). The RFC numbers nothing: VR-n and E-n are numbers of this project, and the tables
-below say in our words what each of them asks.
-
-```mermaid
-flowchart LR
-    ids["requirements.txt:<br>what is asked for"] -- "each once" --> plan
-    plan["testplan.toml"] -- "each exists" --> tests["pytest nodes,<br>cocotb tests of bench_*.py"]
-    plan --> page[this page]
-```
-
-A test without brackets stands for all its parameters. A test of a `bench_*.py` is a cocotb test,
-which the `test_*.py` beside it runs in a simulation.
-"""
 
 
 def _part(title: str, requirements: list[Requirement]) -> str:
@@ -162,4 +138,4 @@ def _part(title: str, requirements: list[Requirement]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(plan()))
+    sys.stdout.write(tables())

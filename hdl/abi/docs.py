@@ -1,4 +1,4 @@
-"""Writes the tables of docs/abi.md: ``python -m hdl.abi.docs`` prints the page."""
+"""The tables of docs/abi.md: ``python -m hdl.abi.docs`` prints them, the site has them."""
 
 from __future__ import annotations
 
@@ -11,53 +11,6 @@ from hdl.abi import enums, virtio_pci, virtio_rdma
 from hdl.abi.layout import Struct
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import Operation
-
-_INTRODUCTION = """\
-# The ABI between guest and device
-
-This page lists the structures and numbers that a guest's driver and the device share. It is written
-by `python -m hdl.abi.docs > docs/abi.md` from the descriptions in `hdl/abi`, and a test keeps it
-current.
-
-```mermaid
-flowchart LR
-    driver -- "control queue: request, response" --> firmware
-    driver -- "send queue: cmd_post_send, sge" --> card
-    driver -- "receive queue: cmd_post_recv, sge" --> card
-    card -- "completion queue: virtio_rdma_cq_req" --> driver
-    card -- "configuration space, BARs" --> driver
-```
-
-The ABI has version {version}. Layouts are packed and little-endian. Offsets and sizes are in bytes.
-A union shows all its members, which share the same bytes.
-
-## How the parts are used
-
-- A control request is the command byte and its request structure (readable), then the response byte
-  and the response structure (writable), split over descriptors in any way.
-- A send queue element is `cmd_post_send` and `num_sge` times `sge`. With INLINE the payload itself
-  follows and `num_sge` is 0. A receive queue element is `cmd_post_recv` and its SGEs.
-- A completion is one `virtio_rdma_cq_req` in a buffer that the driver put into the queue.
-- Virtqueues: 0 is the control queue, `1 + cqn` a completion queue, `1 + max_cq + 2 * pair` a send
-  queue and the next one its receive queue. `pair` is the low bits of the queue pair number; pair 0
-  is unused and pair 1 is the general services interface.
-- A memory key is the region number above an 8-bit tag. `pages` is the address of a flat array of
-  le64 page addresses; pages have 4096 bytes and the first one begins at `start` mod 4096.
-- `imm_data`, GIDs, MAC addresses and `sys_image_guid` are raw bytes. They are copied and never
-  swapped.
-
-## C header
-
-    ./rocinante header -o virtio_rdma.h
-
-The header has these structures as packed C structs, named `struct virtio_rdma_...`, the numbers as
-macros, and macros for the numbers of the virtqueues. It needs C11 or C++11, and GCC's or clang's
-attribute `packed`. Fields of several bytes have the types `vrdma_le16`, `vrdma_le32` and
-`vrdma_le64`, which are little-endian on any machine; in the Linux kernel they are its own types.
-`VIRTIO_RDMA_COUNTERS` lists the counters of the card in the order of their words.
-`tests/abi/test_cheader.py` compares each offset and size with the tables of the specification.
-"""
-
 
 _WORK_REQUESTS = """\
 The rows of `WORK_REQUESTS` in `hdl/abi/operations.py`. The packets are those of a message's first,
@@ -106,10 +59,9 @@ def _number(value: int) -> str:
     return str(value) if value < 0x20 else f"{value:#x}"
 
 
-def page() -> str:
-    """The whole of docs/abi.md."""
-    lines = [_INTRODUCTION.format(version=virtio_rdma.ABI_VERSION)]
-    lines.append("## Control commands\n")
+def tables() -> str:
+    """All tables, in Markdown."""
+    lines = ["## Control commands\n"]
     lines += ["| number | command | request | response |", "|---|---|---|---|"]
     for command, structs in virtio_rdma.COMMANDS.items():
         names = ["-" if s is virtio_rdma.NOTHING else f"`{s.name}`" for s in structs]
@@ -141,4 +93,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(tables(), end="")

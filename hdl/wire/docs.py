@@ -1,4 +1,4 @@
-"""Writes docs/wire.md: ``python -m hdl.wire.docs`` prints the page."""
+"""The tables of docs/wire.md: ``python -m hdl.wire.docs`` prints them, the site has them."""
 
 from __future__ import annotations
 
@@ -6,33 +6,7 @@ from . import constants
 from .headers import HEADERS, Header
 from .opcodes import OPCODES, ROCE_OPCODES, Opcode
 
-_INTRODUCTION = """\
-# Packets (room `wire`)
-
-This page says what packets look like. It is written by `python -m hdl.wire.docs > docs/wire.md`
-from the tables in `hdl/wire`, and a test keeps it current. The tables are plain data. Gateware,
-firmware, simulation and this page read the same ones.
-
-```mermaid
-flowchart LR
-    eth["Ethernet 14,<br>VLAN 4 or none"] --- ip["IPv4 20<br>or IPv6 40"] --- udp[UDP 8]
-    udp --- bth[BTH 12]
-    bth --- extended[extended headers] --- payload --- pad["pad 0-3"] --- icrc[ICRC 4]
-```
-
-| file | what it holds |
-|---|---|
-| `headers.py` | header layouts: field -> byte, bit, width; `pack` and `unpack` for bytes |
-| `opcodes.py` | opcode -> service, class, place, headers, payload, PSNs, answer, rights |
-| `constants.py` | ports, EtherTypes, syndromes, timers, sizes; what the ICRC masks |
-| `gateware.py` | `get`, `raw`, `build`: fields out of and into flat Amaranth vectors |
-
-Offsets are in bytes from the start of the header. Bit 0 is the most significant bit of a byte, as
-the standards draw it. All numbers are big-endian on the wire.
-
-Each header behind Ethernet is a multiple of four bytes long. Payload and ICRC therefore start 2
-modulo 4 bytes into the frame, never in lane 0.
-
+_ICRC = """\
 ## ICRC
 
 The ICRC is the CRC-32 over 8 bytes FFh and then the IP packet without its last four bytes. It is
@@ -70,13 +44,13 @@ def header_section(header: Header) -> list[str]:
     return [*lines, ""]
 
 
-def page() -> str:
-    """The whole of docs/wire.md."""
+def tables() -> str:
+    """All tables, in Markdown."""
     variant = "\n".join(
         f"- {header.name}: {', '.join(fields)}"
         for header, fields in constants.VARIANT_FIELDS.items()
     )
-    lines = [_INTRODUCTION.format(variant=variant, initial=constants.ICRC_INITIAL)]
+    lines = [_ICRC.format(variant=variant, initial=constants.ICRC_INITIAL)]
     lines += ["## Opcodes\n"]
     lines += [_OPCODES]
     columns = ("code", "name", "class", "place", "extended headers", "payload", "PSNs", "answer")
@@ -96,4 +70,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(tables(), end="")

@@ -2,6 +2,7 @@
 
 The hooks add what lies outside of docs/: README.md and CHANGELOG.md become pages; the examples and
 PeakRDL's pages of the registers become files of the site, so that links to all of them are checked.
+Tables that follow from definitions are made here, and stand in no file.
 Mermaid, which draws the diagrams, becomes a file of the site too: the theme would load it from a
 network.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import logging
 import re
 import tarfile
@@ -48,6 +50,8 @@ _INTEGRITY = "sha512-" + (
     "57cNG6Rip/Fz32YEHcoUV2XDyGyEWjnpQdU4F0PjOxGXfH8Qp5NdNwA1O6wx1FOlREPYp/Z61TNwu+dLsy54WQ=="
 )
 
+#: In a page: the tables that a module has for it (``tables``) come here.
+_TABLES = re.compile(r"^<!-- tables: ([\w.]+) -->$", re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)\s#]+)")
 
 
@@ -84,7 +88,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_more: Any) -> str:
-    """Hook of mkdocs: links between docs/ and the repository's root become links of the site."""
+    """Hook of mkdocs: links between docs/ and the repository's root become links of the site, and
+    pages get the tables that are made from definitions."""
     sources = {page: source for source, page in PAGES.items()}
     folder = env.FILES if page.file.src_uri in sources else env.FILES / "docs"
 
@@ -100,7 +105,12 @@ def on_page_markdown(markdown: str, page: Any, **_more: Any) -> str:
             return link[1] + path.relative_to(env.FILES / "docs").as_posix()
         return link[0]  # mkdocs finds it, or warns
 
-    return _LINK.sub(place, markdown)
+    return _LINK.sub(place, _TABLES.sub(_tables, markdown))
+
+
+def _tables(place: re.Match[str]) -> str:
+    found: str = importlib.import_module(place[1]).tables()
+    return found.rstrip()
 
 
 def build(folder: Path, settings: Path = CONFIG) -> None:

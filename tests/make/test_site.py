@@ -123,3 +123,21 @@ def test_another_script_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
         archive.add(__file__, "package/dist/mermaid.tiny.js")
     with pytest.raises(ValueError, match=r"mermaid\.tgz is not @mermaid-js/tiny"):
         site.mermaid(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("abi", ["cmd_create_qp", "virtio_rdma_cq_req", "REG_USER_MR", "WrOpcode"]),
+        ("wire", ["RC_WRITE_ONLY", "AtomicETH", "FFh"]),
+        ("testplan", ["VR-5.21", "not built", "tests/test_config.py::test_limits_hold"]),
+    ],
+)
+def test_tables_are_made_with_the_site(built: Path, name: str, shown: list[str]) -> None:
+    """They stand in the site and not in the page's source, which says where they come."""
+    source = (env.FILES / "docs" / f"{name}.md").read_text()
+    assert source.count("<!-- tables: ") == 1
+    page = unescape((built / f"{name}.html").read_text())
+    for word in shown:
+        assert word in page and word not in source.partition("<!-- tables")[2]
+    assert "<!-- tables" not in page and page.count("<table>") > 3
