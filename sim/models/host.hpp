@@ -56,6 +56,18 @@ class Host final : public Timed {
         burst_left_ = 0;
     }
 
+    // From now on what is accepted at the port is kept, or no more.
+    void log(bool on) {
+        logging_ = on;
+        accesses_.clear();
+    }
+    bool take_logged(Access *access) {
+        if (accesses_.empty()) return false;
+        *access = accesses_.front();
+        accesses_.pop_front();
+        return true;
+    }
+
     void push_mmio(const Mmio &access) { mmio_.push_back(access); }
 
     unsigned column() const override;
@@ -109,6 +121,9 @@ class Host final : public Timed {
                     std::uint32_t length, const std::uint32_t *data, std::uint64_t strb, bool first,
                     bool last) {
         check_burst(now, addr, length, strb, first, last);
+        if (first) {
+            note(ACCESS_WRITE, function, addr + __builtin_ctzll(strb ? strb : 1), length, now);
+        }
         Write write;
         write.order = ++order_;
         write.function = function;
@@ -135,6 +150,7 @@ class Host final : public Timed {
         if (tag_used_[tag]) broke(now, 1, addr);
         if (length == 0 || (addr & 4095) + length > 4096) broke(now, 2, addr);
         tag_used_[tag] = true;
+        note(ACCESS_READ, function, addr, length, now);
         Read read{};
         read.ready = now + settings.read_latency_ps + random_.below(settings.read_jitter_ps);
         read.addr = addr;
@@ -165,6 +181,7 @@ class Host final : public Timed {
         const Mmio access = mmio_.front();
         mmio_.pop_front();
         if (access.write) {
+            note(ACCESS_REGISTER, access.function, access.addr, access.value, now_);
             stats.mmio_writes++;
         } else {
             stats.mmio_reads++;
@@ -223,6 +240,14 @@ class Host final : public Timed {
     std::uint32_t burst_left_ = 0;
     WritePackets write_packets_;
     std::uint64_t burst_next_ = 0;
+
+    bool logging_ = false;
+    std::deque<Access> accesses_;
+
+    void note(std::uint32_t kind, std::uint32_t function, std::uint64_t addr, std::uint64_t value,
+              std::uint64_t now) {
+        if (logging_) accesses_.push_back({kind, function, addr, value, now});
+    }
 
     bool stall(std::uint64_t of256) { return of256 && random_.below(256) < of256; }
 

@@ -73,6 +73,9 @@ int host_store(int id, std::uint8_t *data) { return hosts[id].take_store(data); 
 
 int host_event(int id, rocinante::Event *event) { return hosts[id].events.pop(event); }
 
+void host_log(int id, int on) { hosts[id].log(on); }
+int host_logged(int id, rocinante::Access *access) { return hosts[id].take_logged(access); }
+
 // Called by host_model.sv, once a cycle: what the card offered, and what it is offered next.
 
 void host_cycle(int id, int reset, std::uint64_t now, int width,

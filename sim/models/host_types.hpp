@@ -38,6 +38,18 @@ struct Stats {
     std::uint64_t cycles = 0;
 };
 
+// One transaction of the host port that was accepted while they are logged; read by Python.
+struct Access {
+    std::uint32_t kind, function;
+    std::uint64_t addr, value, time;  // value: bytes of a read or write, what a register gets; ps
+};
+
+enum AccessKind : std::uint32_t {
+    ACCESS_READ = 0,      // the card asks for memory
+    ACCESS_WRITE = 1,     // the first beat of a burst of the card
+    ACCESS_REGISTER = 2,  // the host writes a register of the card
+};
+
 struct Read {
     std::uint64_t ready, addr, order;
     std::uint32_t length, tag, function;

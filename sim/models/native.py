@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "Access",
     "ClockStats",
     "Event",
     "HostSettings",
@@ -46,6 +47,18 @@ class Event(ctypes.Structure):
         ("id", c_uint32),
         ("value", c_uint64),
         ("addr", c_uint64),
+        ("time", c_uint64),
+    ]
+
+
+class Access(ctypes.Structure):
+    """A transaction of the host port (``struct Access`` of the host model)."""
+
+    _fields_ = [
+        ("kind", c_uint32),
+        ("function", c_uint32),
+        ("addr", c_uint64),
+        ("value", c_uint64),
         ("time", c_uint64),
     ]
 
@@ -206,6 +219,8 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "space_map": (c_int, [c_int, c_uint32, c_uint64, c_uint64, c_int, c_uint64, c_int]),
     "space_unmap": (c_int, [c_int, c_uint32, c_uint64, c_uint64]),
     "space_faults": (c_uint64, [c_int, c_uint32, c_int]),
+    "host_log": (None, [c_int, c_int]),
+    "host_logged": (c_int, [c_int, POINTER(Access)]),
     "host_event": (c_int, [c_int, POINTER(Event)]),
     "clock_start": (None, [c_uint64]),
     "clock_stop": (None, []),

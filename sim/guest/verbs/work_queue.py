@@ -79,6 +79,11 @@ class WorkQueue:
             self._memory = 0
 
     @property
+    def places(self) -> range:
+        """Addresses of all that the queue's elements may take."""
+        return range(self._memory, self._memory + self._room * self._stride)
+
+    @property
     def outstanding(self) -> int:
         """Requests whose ring elements the device has not given back."""
         return self.ring.outstanding
