@@ -23,12 +23,14 @@ from sim.make.site import mermaid as mermaid_script
 from sim.review import collect as questions
 from sim.review.diagram import flows, mermaid
 from sim.review.differences import Verdict, differences
+from sim.review.extra import read
 from sim.review.page import page
 from sim.rtl import env
 from sim.tools import console, outputs
 
 __all__ = ["review"]
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FILES = ("index.html", "review.json", "mermaid.js")
 
 
@@ -42,6 +44,12 @@ _FILES = ("index.html", "review.json", "mermaid.js")
     help="A card as `verilog` takes it; may be given again. Without one: the default card.",
 )
 @click.option("--base", metavar="REV", help="Show what differs from that revision of the checkout.")
+@click.option(
+    "--cost", type=_FILE, metavar="FILE", help="Of `synth --json`: which boards the card fits."
+)
+@click.option("--coverage", type=_FILE, metavar="FILE", help="Of `coverage --json`.")
+@click.option("--mutants", type=_FILE, metavar="FILE", help="Of `faults --mutants --record`.")
+@click.option("--commands", type=_FILE, metavar="FILE", help="Of `commands --json`: their times.")
 @click.option("--check", is_flag=True, help="With --base: the status is 1 if anything is lost.")
 @click.option(
     "-o",
@@ -50,7 +58,13 @@ _FILES = ("index.html", "review.json", "mermaid.js")
     metavar="DIR",
     help="Folder for the site; default: review in the folder of all that is built.",
 )
-def review(files: tuple[Path, ...], base: str | None, check: bool, output: Path | None) -> None:
+def review(
+    files: tuple[Path, ...],
+    base: str | None,
+    check: bool,
+    output: Path | None,
+    **given: Path | None,
+) -> None:
     """Write a site that a reviewer reads from top to bottom: index.html and review.json.
 
     It says what a card is, how fast, what it costs, which interfaces it has and what is shown of
@@ -62,8 +76,9 @@ def review(files: tuple[Path, ...], base: str | None, check: bool, output: Path 
         folder = output or env.build_root() / "review"
         cards = _cards(files)
         outputs.require_folder(folder, _FILES)
+        measured = read(given)
     folder.mkdir(parents=True, exist_ok=True)
-    facts = _facts(env.REPO, env.FILES, cards)
+    facts = _facts(env.REPO, env.FILES, cards) | {"measured": measured}
     for name, chosen in cards.items():
         card = facts["cards"][name]
         found = flows(NicConfig(**chosen))
@@ -71,6 +86,7 @@ def review(files: tuple[Path, ...], base: str | None, check: bool, output: Path 
     command = " ".join(
         ["./rocinante review", *(f"--config {file.name}" for file in files)]
         + ([f"--base {base}"] if base else [])
+        + [f"--{name} {file.name}" for name, file in given.items() if file]
     )
     written: dict[str, Any] = {"facts": facts}
     more: dict[str, Any] = {}

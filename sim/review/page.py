@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +9,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from jinja2 import Environment, FileSystemLoader
 from matplotlib.figure import Figure
 
 from sim.review.collect import MISSING
 from sim.review.differences import Difference, Verdict
+from sim.review.extra import GIVEN, RESOURCES
+from sim.review.roofline import roofline
+from sim.review.sequence import drawn, sequence, stages, waterfall
 
 __all__ = ["page"]
 
@@ -45,7 +46,8 @@ def page(
     base_facts: Mapping[str, Any] | None = None,
     found: Sequence[Difference] = (),
 ) -> str:
-    """Return the HTML. facts: as ``collect`` returns them, with each card's flows and diagram.
+    """Return the HTML. facts: as ``collect`` returns them, with each card's flows and diagram,
+    and as ``measured`` what ``sim.review.extra`` has read.
     meanings: what each field of the configuration is. With ``base`` its facts and what differs."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -59,6 +61,8 @@ def page(
     timing = {} if MISSING in facts["timing"] else facts["timing"]
     requirements = {} if MISSING in facts["requirements"] else facts["requirements"]
     old = (base_facts or {}).get("speed", {})
+    told = {} if MISSING in facts["sequences"] else facts["sequences"]
+    scenes = told.get("scenes", {})
     return environment.get_template(_TEMPLATE).render(
         facts=facts,
         meanings=meanings,
@@ -76,6 +80,20 @@ def page(
         figures=_FIGURES,
         cases=list(dict.fromkeys(case for row in timing.values() for case in row["estimate"])),
         states=Counter(one["state"] for one in requirements.values()),
+        measured=facts["measured"],
+        given=GIVEN,
+        resources=RESOURCES,
+        roof=roofline(speed) if speed else "",
+        scenes={name: sequence(told["lanes"], steps) for name, steps in scenes.items()},
+        waterfall=_waterfall(scenes.get("WRITE", [])),
+    )
+
+
+def _waterfall(steps: Sequence[Mapping[str, Any]]) -> str:
+    if not steps:
+        return ""
+    return waterfall(
+        stages(steps), f"The stages of one message: {steps[0]['text'].removeprefix('posts ')}"
     )
 
 
@@ -126,7 +144,4 @@ def _plot(table: str, rows: Sequence[tuple[str, Any]], old: Mapping[str, Any]) -
     axes.set_axisbelow(True)
     if any(before):
         axes.legend(fontsize=8)
-    text = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": f"rocinante {table}", "svg.fonttype": "none"}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue().partition("?>")[2].partition(">")[2]
+    return drawn(figure, table)
