@@ -90,16 +90,14 @@ class MwType(IntEnum):
 
 
 class FlushType(IntFlag):
-    """What a FLUSH brings about (PLT of its header). The numbers are libibverbs' of
-    ``ibv_placement_type``."""
+    """What a FLUSH brings about (PLT of its header), as ``ibv_placement_type`` has it."""
 
     GLOBAL = 1 << 0
     PERSISTENT = 1 << 1
 
 
 class FlushLevel(IntEnum):
-    """What a FLUSH is about (SEL of its header). The numbers are libibverbs' of
-    ``ibv_selectivity_level``."""
+    """What a FLUSH is about (SEL of its header), as ``ibv_selectivity_level`` has it."""
 
     RANGE = 0
     MR = 1

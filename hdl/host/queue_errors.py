@@ -69,6 +69,7 @@ class QueueErrors(wiring.Component):
         error, isolated = Signal(QueueError, reset_less=True), Signal()
         waits, dropped = Signal(), Signal(16, reset_less=True)  # a queue that is as new
         place, pending = Signal(range(depth)), Signal(range(depth + 1))
+        raises, lowers = Signal(), Signal()  # ``pending``, a cycle later, as rows are late
         look, old = rows.read0, rows.read0.row
         free = Signal()  # the firmware can be shown another one
         shows, turn = Signal(), Signal()  # it is to be shown one; an error has been taken since
@@ -80,6 +81,7 @@ class QueueErrors(wiring.Component):
             self.o.payload.eq(error),
             isolated.eq(self._is_isolated(error.queue)),
         ]
+        m.d.sync += [raises.eq(0), lowers.eq(0), pending.eq(pending + raises - lowers)]
         with m.FSM(name="queue_errors", init="CLEAR") as fsm:
             # CLEAR: clears all rows; ends with the last one.
             with m.State("CLEAR"):
@@ -123,12 +125,12 @@ class QueueErrors(wiring.Component):
                     rows.write.row.cause.eq(error.cause),
                     rows.write.enable.eq(~old.broken),
                 ]
-                m.d.sync += pending.eq(pending + ~old.broken)
+                m.d.sync += raises.eq(~old.broken)
                 m.next = "IDLE"
             # RENEW: the dropped queue is as new; one cycle.
             with m.State("RENEW"):
                 m.d.comb += [rows.write.index.eq(dropped), rows.write.enable.eq(1)]
-                m.d.sync += [waits.eq(0), pending.eq(pending - old.pending)]
+                m.d.sync += [waits.eq(0), lowers.eq(old.pending)]
                 with m.If(self.broken.queue == dropped):
                     m.d.sync += self.broken.valid.eq(0)
                 m.next = "IDLE"
@@ -143,7 +145,7 @@ class QueueErrors(wiring.Component):
                     self.broken.valid.eq(old.pending),
                     self.broken.queue.eq(place),
                     self.broken.cause.eq(old.cause),
-                    pending.eq(pending - old.pending),
+                    lowers.eq(old.pending),
                     place.eq(place + 1),
                 ]
                 with m.If(place == depth - 1):

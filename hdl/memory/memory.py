@@ -78,6 +78,7 @@ class Memory(wiring.Component):
         connect(m, flipped(self.received), scatter.payload)
         connect(m, scatter.completion, flipped(self.completions))
         connect(m, scatter.reply, flipped(self.reply))
+        connect(m, scatter.landed, flipped(self.rx.landed))
         connect(m, gather.read_client, flipped(self.host.gather))
         connect(m, gather.table_client, flipped(self.host.gather_pages))
         connect(m, scatter.table_client, flipped(self.host.scatter_pages))

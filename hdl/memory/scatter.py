@@ -55,7 +55,8 @@ class Release(wiring.Component):
     Parameters: ``depth``: effects that may wait for their packet.
     Members: ``effects`` In: a stream; ``written`` In pulse: the next packet is complete, before or
     after its effects come; ``completion``, ``reply`` Out: streams, which do not wait for each
-    other; ``done`` Out pulse: the effects of one packet have left.
+    other; ``landed`` Out: the place of a READ or an atomic, with its ``reply``; ``done`` Out pulse:
+    the effects of one packet have left.
     Latency: 3 cycles. Throughput: one packet's effects in two cycles, one per cycle when they have
     none. At most ``EFFECTS`` packets are complete or have effects here. Reset: empty.
     """
@@ -68,6 +69,7 @@ class Release(wiring.Component):
                 "written": In(1),
                 "completion": Out(stream.Signature(Completion)),
                 "reply": Out(stream.Signature(Activation)),
+                "landed": Out(stream.Signature(16, always_ready=True)),
                 "done": Out(1),
             }
         )
@@ -89,6 +91,8 @@ class Release(wiring.Component):
             self.reply.valid.eq(due & effect.reply & ~replied),
             self.reply.payload.qp.eq(effect.qp),
             self.reply.payload.flags.eq(effect.flags),
+            self.landed.valid.eq(self.reply.valid & self.reply.ready & effect.saved),
+            self.landed.payload.eq(effect.completion.head),
             self.done.eq(due & (~effect.complete | completed) & (~effect.reply | replied)),
             following.o.ready.eq(self.done),
         ]
@@ -111,20 +115,20 @@ class Scatter(wiring.Component):
     ingress: a packet per job with ``length`` not 0; ``write_client``; ``effects`` one per job, in
     order, each after its ``checked``: payload is written from then on (or not: ``discard``). When
     the write engine has accepted the packet's last beat, and those in front are released, they are
-    released as ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``, ``slot_enable``,
-    ``slot_data``: read port of the lines of all stores (latency 1); ``table_client`` page lists;
-    ``mr`` regions; ``word``: places that atomics change, when all in front of them is issued;
-    ``word_done`` (a cycle): the next of those not dropped has been executed; ``word_qp``,
-    ``word_busy``: whether one of that QP is at work (``AtomicUnit``); ``invalidate_*`` see
-    Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): writes of all jobs taken before
-    are issued; counters (``COUNT`` bits, wrap) ``hits``, ``misses``, ``key_errors``. Latency, with
-    cached pages: ``checked`` 13 cycles after a job with one SGE, 11 with KEY (12 when ``offset`` is
-    not ``length``), one more per further page and per SGE passed over; others 2. First write beat 7
-    cycles after the effects. Throughput: as Checker; a job that misses the cache of pages does not
-    hold up the checks of those behind it. Payload one beat per cycle, no gap between packets.
-    Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ,
-    ATOMIC: REM_ACCESS_ERR. The payload is discarded then, and the effects follow as usual. Reset:
-    empty; the write engine must end its burst by itself.
+    released as ``completion`` and ``reply`` (flags as in ReplyFlags) with ``landed``; ``slot``,
+    ``slot_enable``, ``slot_data``: read port of the lines of all stores (latency 1);
+    ``table_client`` page lists; ``mr`` regions; ``word``: places that atomics change, when all in
+    front of them is issued; ``word_done`` (a cycle): the next of those not dropped has been
+    executed; ``word_qp``, ``word_busy``: whether one of that QP is at work (``AtomicUnit``);
+    ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): writes of
+    all jobs taken before are issued; counters (``COUNT`` bits, wrap) ``hits``, ``misses``,
+    ``key_errors``. Latency, with cached pages: ``checked`` 13 cycles after a job with one SGE, 11
+    with KEY (12 when ``offset`` is not ``length``), one more per further page and per SGE passed
+    over; others 2. First write beat 7 cycles after the effects. Throughput: as Checker; a job that
+    misses the cache of pages does not hold up the checks of those behind it. Payload one beat per
+    cycle, no gap between packets. Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs
+    past the SGEs; KEY, CHECK_READ, ATOMIC: REM_ACCESS_ERR. The payload is discarded then, and the
+    effects follow as usual. Reset: empty; the write engine must end its burst by itself.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -137,6 +141,7 @@ class Scatter(wiring.Component):
                 "effects": In(stream.Signature(Effects)),
                 "completion": Out(stream.Signature(Completion)),
                 "reply": Out(stream.Signature(Activation)),
+                "landed": Out(stream.Signature(16, always_ready=True)),
                 "write_client": Out(PlacedWriteClient(config.width)),
                 "word": Out(stream.Signature(AtomicWord)),
                 "word_done": In(1),
@@ -165,6 +170,7 @@ class Scatter(wiring.Component):
         connect(m, flipped(self.payload), cutter.payload)
         connect(m, release.completion, flipped(self.completion))
         connect(m, release.reply, flipped(self.reply))
+        connect(m, release.landed, flipped(self.landed))
         m.d.comb += [
             self.slot.eq(checker.slot),
             self.slot_enable.eq(checker.slot_enable),

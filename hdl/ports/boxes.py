@@ -239,7 +239,8 @@ class RxPort(Signature):
     """Packets that came, seen from the transport: a job, its answer, then what comes of it.
 
     ``atomic``: what the jobs of atomics do; ``result``: what they have found, each before its
-    effects."""
+    effects; ``landed``: the place of a READ or an atomic in the pool, when its effects are
+    released: all in front of it has been written."""
 
     def __init__(self):
         super().__init__(
@@ -249,6 +250,7 @@ class RxPort(Signature):
                 "effects": Out(stream.Signature(Effects)),
                 "atomic": Out(stream.Signature(AtomicRequest, always_ready=True)),
                 "result": In(TableWrite(16, AtomicResult)),
+                "landed": In(stream.Signature(16, always_ready=True)),
             }
         )
 

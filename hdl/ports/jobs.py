@@ -345,9 +345,12 @@ class Effects(data.Struct):
     """What happens once a packet's payload has been issued to the host; one per ScatterJob.
 
     The payload waits for it: with ``discard`` it is thrown away, although its check was good.
+    ``saved``: it is of a READ or an atomic, which has no completion here: ``completion.head`` is
+    its place in the pool.
     """
 
     discard: 1
+    saved: 1
     complete: 1
     completion: Completion
     reply: 1

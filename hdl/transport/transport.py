@@ -266,15 +266,10 @@ class Transport(wiring.Component):
         connect(m, receive.effects, flipped(self.rx.effects))
         connect(m, receive.atomic, flipped(self.rx.atomic))
         connect(m, flipped(self.rx.result), replier.result)
+        connect(m, flipped(self.rx.landed), replier.landed)
         m.d.comb += [
             replier.saved.eq(receive.resource_write.enable),
             replier.saved_at.eq(receive.resource_write.index),
-            # Of a duplicate that is answered anew nothing is executed.
-            replier.executes.eq(
-                receive.atomic.valid
-                if self._config.placement
-                else receive.resource_write.row.atomic
-            ),
         ]
         connect(m, receive.wake, wakes.i)
         connect(m, wakes.o, scheduler.wake)

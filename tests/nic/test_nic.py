@@ -78,6 +78,7 @@ def test_two_nics(width, part):
         "multicast",
         "page_tables",
         "queue_errors",
+        "read_behind_write",
         "regions",
         "resize",
         "services",

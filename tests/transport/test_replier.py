@@ -183,12 +183,19 @@ def test_atomics_are_answered_among_reads(failed):
 
 @pytest.mark.parametrize("together", [0, 1])
 def test_an_atomic_is_answered_when_it_has_been_executed(together):
-    """A READ behind it waits, other QPs do not; ``together``: another atomic begins in the cycle in
-    which it ends."""
+    """A READ behind it waits, and one that has not landed; other QPs do not; ``together``: another
+    atomic begins in the cycle in which it ends."""
 
-    async def save(ctx, w, place, *, executes=1):
+    async def land(ctx, w, place):
+        ctx.set(w.dut.replier.landed.payload, place)
+        ctx.set(w.dut.replier.landed.valid, 1)
+        await ctx.tick()
+        ctx.set(w.dut.replier.landed.valid, 0)
+        ctx.set(w.dut.replier.saved, 0)
+        await ctx.tick()
+
+    async def save(ctx, w, place):
         ctx.set(w.dut.replier.saved_at, place)
-        ctx.set(w.dut.replier.executes, executes)
         ctx.set(w.dut.replier.saved, 1)
         await ctx.tick()
         ctx.set(w.dut.replier.saved, 0)
@@ -203,10 +210,14 @@ def test_an_atomic_is_answered_when_it_has_been_executed(together):
                 await w.program(ctx, w.dut.pool, 8 * qp + n, **row, atomic=atomic, number=n)
             await w.program(ctx, w.dut.rx, qp, psn=12, msn=2, read_tail=2)
         await save(ctx, w, 17)  # dropped: a READ takes its place
-        await save(ctx, w, 17, executes=0)
+        await save(ctx, w, 17)
         await save(ctx, w, 8)
         for qp in (1, 2):
             await w.activate(ctx, qp, READ)
+        await w.until(ctx, 1)
+        await ctx.tick().repeat(200)
+        assert [job.header.dest_qp for job in w.jobs] == [0x102]
+        await land(ctx, w, 17)
         await w.until(ctx, 2)
         await ctx.tick().repeat(200)
         assert [job.header.dest_qp for job in w.jobs] == [0x102, 0x102]
@@ -214,11 +225,11 @@ def test_an_atomic_is_answered_when_it_has_been_executed(together):
         ctx.set(result.index, 8)
         ctx.set(result.row, {"value": 5})
         ctx.set(result.enable, 1)
-        ctx.set(w.dut.replier.saved_at, 24)
-        ctx.set(w.dut.replier.saved, together)
         await ctx.tick()
         ctx.set(result.enable, 0)
-        ctx.set(w.dut.replier.saved, 0)
+        ctx.set(w.dut.replier.saved_at, 24)
+        ctx.set(w.dut.replier.saved, together)
+        await land(ctx, w, 8)
         await w.activate(ctx, 1, READ)
         await w.until(ctx, 4)
         assert [s[0] for s in w.said()[2:]] == [Operation.ATOMIC_ACK, Operation.READ_RESP_ONLY]

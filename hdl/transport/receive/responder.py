@@ -34,6 +34,7 @@ from .responder_outcome import (
     drive_resource,
     drive_row,
     replay_needed,
+    saves,
 )
 from .responder_search import ReadSearch
 from .types import Part, Pending, ResponderWork, Syndrome
@@ -299,10 +300,8 @@ class Responder(wiring.Component):
         cfg, rx, outcome = work.cfg, work.rx, verdict.outcome
         pending, atomic = self.pending.payload, self.atomic.payload
         changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
-        saved = updating & (outcome == Outcome.ACCEPT) & work.operation.data
         executes = verdict.kind == ScatterKind.ATOMIC
         if self._config.placement:
-            saved |= updating & (outcome == Outcome.ANEW)
             executes |= (verdict.kind == ScatterKind.ATOMIC_WRITE) | (
                 verdict.kind == ScatterKind.FLUSH
             )
@@ -312,7 +311,7 @@ class Responder(wiring.Component):
             self.resource_write.index.eq(
                 cfg.read_base + (rx.read_tail & (cfg.max_dest_rd_atomic - 1))
             ),
-            self.resource_write.enable.eq(saved),
+            self.resource_write.enable.eq(updating & saves(work, verdict)),
             atomic.compares.eq(work.operation.compares),
             atomic.swap_add.eq(work.header.swap_add),
             atomic.compare.eq(work.header.compare),
@@ -340,7 +339,7 @@ class Responder(wiring.Component):
         if self._config.srq:
             with m.If(pending.line):
                 m.d.comb += self.job.payload.pd.eq(cfg.recv_pd)
-        drive_effects(m, work, verdict, pending.effects)
+        drive_effects(m, work, verdict, self.resource_write.index, pending.effects)
         drive_row(m, work, verdict, self.rx_write.row)
         drive_resource(m, self._config, work, verdict, self.resource_write.row)
         drive_events(m, work, verdict, pending.events)

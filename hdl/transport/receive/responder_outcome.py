@@ -1,6 +1,6 @@
 """What follows from the responder's verdict on a packet: job, effects, rows, counters."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
@@ -24,6 +24,7 @@ __all__ = [
     "drive_resource",
     "drive_row",
     "replay_needed",
+    "saves",
 ]
 
 
@@ -111,8 +112,16 @@ def drive_job(
             ]
 
 
-def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) -> None:
-    """Completion of the receive WQE, and the reply."""
+def saves(work: ResponderWork, v: Verdict) -> Value:
+    """Whether a READ or an atomic gets a place in the pool."""
+    return ((v.outcome == Outcome.ACCEPT) & work.operation.data) | (v.outcome == Outcome.ANEW)
+
+
+def drive_effects(
+    m: Module, work: ResponderWork, v: Verdict, place: Value, effects: Effects
+) -> None:
+    """Completion of the receive WQE, and the reply. ``place``: of a READ or an atomic that is
+    accepted, in the pool."""
     header, cfg, operation = work.header, work.cfg, work.operation
     done = effects.completion
     failed = v.status != WcStatus.SUCCESS
@@ -144,9 +153,10 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) 
         done.solicited.eq(header.solicited | failed),
         done.ring.eq(1),
         done.queue.eq(v.fetched.queue),
-        done.head.eq(v.fetched.head),
+        done.head.eq(Mux(effects.saved, place, v.fetched.head)),
         done.function.eq(cfg.function),
         effects.qp.eq(work.qp),
+        effects.saved.eq(saves(work, v)),
         effects.flags.ack.eq(
             (accepted & header.ack_request & ~operation.data & ~v.facts.silent)
             | (v.outcome == Outcome.DUPLICATE)

@@ -33,11 +33,12 @@ class Replier(wiring.Component):
     Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
     ``job``/``checked`` to the gather, ``context`` and ``row_write``: the QP's rows, ``resource``
     (the pool of accepted READs and atomics); ``result`` In: what an atomic found, kept at its place
-    in the pool before its QP is activated; ``saved`` In (a cycle, at most every other): a READ, or
-    with ``executes`` an atomic that is not executed yet, has been accepted at ``saved_at`` in the
-    pool. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all that
-    has been handed over has its check. ``waiting``: QPs in the lists. Counters (``COUNT`` bits,
-    wrap): ``acks``, ``naks``, ``read_packets`` (READ responses sent).
+    in the pool before its QP is activated; ``saved`` In (a cycle, at most every other): a READ or
+    an atomic has been accepted at ``saved_at`` in the pool; ``landed`` In (at most every other
+    cycle): it may be answered, as what stands in front of it has been written, and it has been
+    executed. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all
+    that has been handed over has its check. ``waiting``: QPs in the lists. Counters (``COUNT``
+    bits, wrap): ``acks``, ``naks``, ``read_packets`` (READ responses sent).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
     expected PSN, so acknowledgements merge while they wait. No check is waited for: a READ response
@@ -63,7 +64,7 @@ class Replier(wiring.Component):
                 "result": In(TableWrite(16, AtomicResult)),
                 "saved": In(1),
                 "saved_at": In(16),
-                "executes": In(1),
+                "landed": In(stream.Signature(16, always_ready=True)),
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
                 "hold": In(1),
@@ -81,8 +82,9 @@ class Replier(wiring.Component):
         active = self._lists(m)
         m.submodules.packets = packets = ReplyPackets(config=self._config)
         m.submodules.checks = checks = ReplyChecks()
+        self._await(m, platform, turns)
         if self._config.atomics:
-            self._results(m, platform, turns)
+            self._results(m, turns)
         for one, other in (
             (turns.again, active.set1),
             (turns.o, packets.i),
@@ -136,44 +138,49 @@ class Replier(wiring.Component):
             m.d.sync += last.eq(~choice)
         return reads
 
-    def _results(self, m: Module, platform, turns) -> None:
-        """What atomics have found, and which of those that were accepted are not executed yet, both
-        by their places in the pool."""
-        places, result = self._config.read_resources, self.result
-        m.submodules.results = results = Ram(shape=AtomicResult, depth=places, forward=False)
-        # Read as it is written it may still say so: the QP then comes back a little later.
-        m.submodules.unknown = unknown = Ram(shape=1, depth=places, earlier=(0,))
-        # A result is known a cycle after it has been written, or two if a request is saved then,
-        # which happens at most every other cycle. Its place is the end of a sum, and nobody asks
-        # for it before it is committed. A READ takes over the place of an atomic that was dropped.
-        known, place = Signal(), Signal(16, reset_less=True)
-        saved, saved_at, executes = Signal(), Signal(16, reset_less=True), Signal()
-        m.d.sync += [
-            saved.eq(self.saved),
-            saved_at.eq(self.saved_at),
-            executes.eq(self.executes),
-        ]
+    def _results(self, m: Module, turns) -> None:
+        """What atomics have found, by their places in the pool."""
+        result = self.result
+        m.submodules.results = results = Ram(
+            shape=AtomicResult, depth=self._config.read_resources, forward=False
+        )
         m.d.comb += [
             results.write.index.eq(result.index),
             results.write.row.eq(result.row),
             results.write.enable.eq(result.enable),
-            unknown.write.index.eq(Mux(saved, saved_at, place)),
-            unknown.write.row.eq(saved & executes),
-            unknown.write.enable.eq(saved | known),
+            results.read0.index.eq(turns.resource.index),
+            results.read0.enable.eq(turns.resource.enable),
             turns.result.eq(results.read0.row),
-            turns.unknown.eq(unknown.read0.row),
         ]
-        for read in (results.read0, unknown.read0):
-            m.d.comb += [
-                read.index.eq(turns.resource.index),
-                read.enable.eq(turns.resource.enable),
-            ]
+
+    def _await(self, m: Module, platform, turns) -> None:
+        """Which of the READs and atomics that were accepted must not be answered yet, by their
+        places in the pool: they are behind WRITEs that are not written, or not executed (IBTA vol
+        1, 10.8.3.3: a READ finds what the WRITEs in front of it have written)."""
+        # Read as it is written it may still say so: the QP then comes back a little later.
+        m.submodules.awaited = awaited = Ram(
+            shape=1, depth=self._config.read_resources, earlier=(0,)
+        )
+        # What has landed is noted a cycle later, or two if a request is saved then, which happens
+        # at most every other cycle. A place is the end of a sum, and nobody asks for it before it
+        # is committed. What was dropped does not land: who takes over its place does.
+        landed, place = Signal(), Signal(16, reset_less=True)
+        saved, saved_at = Signal(), Signal(16, reset_less=True)
+        m.d.sync += [saved.eq(self.saved), saved_at.eq(self.saved_at)]
+        m.d.comb += [
+            awaited.write.index.eq(Mux(saved, saved_at, place)),
+            awaited.write.row.eq(saved),
+            awaited.write.enable.eq(saved | landed),
+            awaited.read0.index.eq(turns.resource.index),
+            awaited.read0.enable.eq(turns.resource.enable),
+            turns.awaited.eq(awaited.read0.row),
+        ]
         require(m, platform, ~(saved & self.saved), "a request is saved at most every other cycle")
-        require(m, platform, ~(result.enable & known & saved), "each result is noted")
-        with m.If(result.enable):
-            m.d.sync += [known.eq(1), place.eq(result.index)]
+        require(m, platform, ~(self.landed.valid & landed & saved), "all that lands is noted")
+        with m.If(self.landed.valid):
+            m.d.sync += [landed.eq(1), place.eq(self.landed.payload)]
         with m.Elif(~saved):
-            m.d.sync += known.eq(0)
+            m.d.sync += landed.eq(0)
 
 
 _TABLES = ("context", "row_write", "resource")

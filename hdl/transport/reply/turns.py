@@ -59,10 +59,10 @@ class ReplyTurns(wiring.Component):
     packet at hand, before the check. A refused response (``refused``) rolls it back between two
     turns: the READs the QP still has are dropped, and the peer gets NAK 62h with the PSN of the
     first refused one. ``QpReply.generation`` tells the first from those behind it. Atomics stand
-    among the READs. Their ``result`` is read together with ``resource``. While it is ``unknown``,
-    which is never said of a READ, the QP goes back into the list. Without one (the host did not
-    answer) the peer gets NAK 63h. Members: ``active``, ``again``: the list's output, and back into
-    it; ``hold``: no QP is taken; ``idle``: nobody's turn, nothing refused; ``o`` stream of Reply,
+    among the READs. Their ``result`` is read together with ``resource``. While a READ or an atomic
+    is ``awaited``, the QP goes back into the list. Without a result (the host did not answer) the
+    peer gets NAK 63h. Members: ``active``, ``again``: the list's output, and back into it;
+    ``hold``: no QP is taken; ``idle``: nobody's turn, nothing refused; ``o`` stream of Reply,
     ``progress`` of the READ taken last; ``acks``, ``naks`` (``COUNT`` bits, wrap). Latency: 3
     cycles from the list to ``o``. Throughput: a turn in 4 cycles with one READ of one packet, in 3
     with an ACK; a READ of one packet in 2, further packets as ReplyPackets makes them. A refused
@@ -80,7 +80,7 @@ class ReplyTurns(wiring.Component):
                 "row_write": Out(TableWrite(QpNumber, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
                 "result": In(AtomicResult),
-                "unknown": In(1),
+                "awaited": In(1),
                 "refused": In(stream.Signature(Response)),
                 "o": Out(stream.Signature(Reply)),
                 "progress": In(Progress),
@@ -220,17 +220,17 @@ class ReplyTurns(wiring.Component):
         """READs are answered, one after the other."""
         progress, following = self.progress, turn.following
         # OFFER: offers the READ at the head; ends when ReplyPackets takes it, or at once if it is
-        # an atomic that has been committed and not executed.
+        # awaited: what stands in front of it has not been written, or it has not been executed.
         with m.State("OFFER"):
             after = (turn.row.read_head + 1)[:8]
-            m.d.comb += [self.o.valid.eq(~self.unknown), self.o.payload.read.eq(1)]
+            m.d.comb += [self.o.valid.eq(~self.awaited), self.o.payload.read.eq(1)]
             m.d.sync += [
                 following.eq(after),
                 turn.more.eq(after != turn.tail),
                 turn.again_next.eq(turn.again & (after != turn.row.answered)),
                 turn.leaves.eq((after == turn.tail) & ~turn.answers),
             ]
-            with m.If(self.unknown):
+            with m.If(self.awaited):
                 m.next = "YIELD"
             with m.Elif(self.o.ready):
                 m.d.sync += turn.fresh.eq(0)
@@ -272,7 +272,7 @@ class ReplyTurns(wiring.Component):
                         m.next = "CHECK"
                 with m.Else():
                     m.next = "ANSWER"
-        # YIELD: the quantum is used up, or an atomic is at work; ends when the QP is in the list
+        # YIELD: the quantum is used up, or a request is awaited; ends when the QP is in the list
         # again. It counts between READs too, or many small READs of one QP would hold up everybody.
         with m.State("YIELD"):
             m.d.comb += self.again.valid.eq(1)

@@ -111,13 +111,13 @@ FAULTS = (
     Fault(
         name="atomic-answered-early",
         what="an atomic is answered before it has been executed",
-        force=Force("hdl.transport.reply.replier:Replier", "turns.unknown", stuck(0)),
+        force=Force("hdl.transport.reply.replier:Replier", "turns.awaited", stuck(0)),
         tests=REPLY,
     ),
     Fault(
-        name="read-waits-for-a-dropped-atomic",
-        what="a READ that takes the place of a dropped atomic waits for that one's result",
-        force=Force("hdl.transport.reply.replier:Replier", "executes", stuck(1)),
+        name="what-lands-is-not-noted",
+        what="a READ or an atomic is not answered although all in front of it has been written",
+        force=Force("hdl.transport.reply.replier:Replier", "landed.valid", stuck(0)),
         tests=REPLY,
     ),
     Fault(
