@@ -24,7 +24,7 @@ __all__ = ["Executor"]
 #: Bytes of the answers to READ_REGISTER and, in front of the block, to POLL.
 REGISTER_BYTES, POLL_BYTES = 4, 8
 BLOCK_WORDS = BLOCK_BYTES // WORD_BYTES
-#: Bits of an offset and of a BAR in the address of a register (docs/axi.md).
+#: Bits of an offset and of a BAR in the address of a register (docs/core.md).
 OFFSET_BITS, BAR_BITS = 20, 3
 WIDTH = 8 * WORD_BYTES
 

@@ -21,7 +21,7 @@ def test_each_ball_is_known():
 
 
 def test_the_functions_are_those_of_the_card():
-    """What P-Tile shows of each function is what docs/ptile.md says, capabilities of virtio too."""
+    """What P-Tile shows of each function is what docs/pcie.md says, capabilities of virtio too."""
     config = NicConfig(qps=16, functions=2)
     said = pcie_parameters(config)
     assert said["core16_total_pf_count_hwtcl"] == 4

@@ -25,7 +25,7 @@ __all__ = ["FEATURES", "BridgeInterrupts", "BridgeMemory", "BridgeMmio", "Bridge
 #: behind its own write of the available index: in a copy it finds an old one, and rings no doorbell
 #: where the device waits for it.
 FEATURES = ALL_FEATURES & ~Feature.EVENT_IDX.mask
-#: Bits of an offset and of a BAR in the address of a register (docs/axi.md).
+#: Bits of an offset and of a BAR in the address of a register (docs/core.md).
 _OFFSET_BITS, _BAR_BITS = 20, 3
 
 
