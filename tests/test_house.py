@@ -173,6 +173,7 @@ SIM = {
     "campaign": {"tools", *RUNS},
     "replay": {"tools", *RUNS},
     "measure": {"tools", "replay", *RUNS},
+    "explore": {"tools", "make", "campaign", "measure", *RUNS},
     "endpoint": {"tools", *RUNS},
     "host": {"tools", "endpoint", *RUNS},
     "interop": {"tools", "endpoint", *RUNS},

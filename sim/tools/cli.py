@@ -27,6 +27,7 @@ FOLDERS = (
     "sim.review",
     "sim.measure",
     "sim.campaign",
+    "sim.explore",
     "sim.replay",
     "sim.endpoint",
     "sim.host",

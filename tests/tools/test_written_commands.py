@@ -94,7 +94,7 @@ def test_it_can_be_given(
     monkeypatch.chdir(tmp_path)
     name, *rest = arguments(command)
     for word in rest:
-        if re.fullmatch(r"[\w/.-]+\.(toml|pcap|pcapng)", word):
+        if re.fullmatch(r"[\w/.-]+\.(json|toml|pcap|pcapng)", word):
             (tmp_path / word).touch()
     check(name, rest)
 

@@ -171,18 +171,27 @@ def configuration(width: int, settings: tuple[str, ...] = (), *, size: str = "")
 
     size: one of ``SIZES``. Raises ValueError for a setting that NicConfig does not have or take.
     """
-    names = {field.name for field in fields(NicConfig)} - {"width"}
     values: dict[str, Any] = dict(SIZES[size])
-    for setting in settings:
-        key, separator, value = setting.partition("=")
-        if key not in names or not separator:
-            raise ValueError(f"--config must be KEY=VALUE with a KEY of NicConfig, not {setting!r}")
-        if key in SWITCHES:
-            if value not in ("true", "false"):
-                raise ValueError(f"--config {key} must be true or false, not {value!r}")
-            values[key] = value == "true"
-        elif value.isdecimal():
-            values[key] = int(value)
-        else:
-            raise ValueError(f"--config {key} must be a whole number, not {value!r}")
+    for text in settings:
+        key, value = setting("--config", text)
+        if key == "width":
+            raise ValueError(f"--width sets the width, not --config {text!r}")
+        values[key] = value
     return NicConfig(width=width, **values)
+
+
+def setting(option: str, text: str) -> tuple[str, int | bool]:
+    """Return a field of ``NicConfig`` and its value, of ``KEY=VALUE``; ValueError for another text.
+
+    option: whose text it is.
+    """
+    key, separator, value = text.partition("=")
+    if key not in {field.name for field in fields(NicConfig)} or not separator:
+        raise ValueError(f"{option} must be KEY=VALUE with a KEY of NicConfig, not {text!r}")
+    if key in SWITCHES:
+        if value not in ("true", "false"):
+            raise ValueError(f"{option} {key} must be true or false, not {value!r}")
+        return key, value == "true"
+    if not value.isdecimal():
+        raise ValueError(f"{option} {key} must be a whole number, not {value!r}")
+    return key, int(value)

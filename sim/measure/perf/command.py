@@ -27,7 +27,7 @@ from sim.measure.perf.report import Row, body, footer, header, make_row, unstead
 from sim.rtl import env
 from sim.tools import console, outputs
 
-__all__ = ["measure", "measure_flows", "perf", "plan_of"]
+__all__ = ["measure", "measure_flows", "perf", "plan_of", "run_plans"]
 
 #: Real time for one simulation, s; a stall in simulated time ends it much earlier.
 TIMEOUT_S = 24 * 3600.0
@@ -290,7 +290,7 @@ def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> lis
         with console.progress(f"Building two NICs at {plan.width} bits"):
             model = testbench.build(config=plan.config, fast=True if plan.qps > USUAL_QPS else None)
         with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
-            found = _run([plan], [], model, Path(name), say)
+            found = run_plans([plan], [], model, Path(name), say)
             if pcap is not None:
                 for facts in found:
                     part = f"-{facts['size']}-{plan.qps}" if apart else ""
@@ -314,7 +314,7 @@ def measure_flows(mixed: list[Mixed], pcap: Path | None = None) -> list[dict[str
         with console.progress(f"Building two NICs at {plans[0].width} bits"):
             model = testbench.build(config=plans[0].config)
         with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
-            found = _run(plans, reverse, model, Path(name), say)
+            found = run_plans(plans, reverse, model, Path(name), say)
             if pcap is not None:
                 (frames,) = Path(name).glob("*.pcap")
                 shutil.copyfile(frames, pcap)
@@ -323,9 +323,17 @@ def measure_flows(mixed: list[Mixed], pcap: Path | None = None) -> list[dict[str
         raise click.ClickException(str(error)) from None
 
 
-def _run(
-    flows: list[Plan], reverse: list[bool], model: Any, folder: Path, say: Say
+def run_plans(
+    flows: list[Plan],
+    reverse: list[bool],
+    model: Any,
+    folder: Path,
+    say: Say = lambda text: None,
 ) -> list[dict[str, Any]]:
+    """Run flows in one simulation of ``model``; what ``sim.measure.perf.bench`` found of each.
+
+    folder: for their captures. Raises AssertionError for a stall, an error or a wrong byte.
+    """
     from sim.bench.job import run_job
 
     spec = {"flows": [flow.to_json() for flow in flows], "reverse": reverse, "folder": str(folder)}

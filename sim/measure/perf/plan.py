@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hdl.abi.virtio_pci import Feature
@@ -100,7 +101,8 @@ class Plan:
     ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
     of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue;
     ``sges``: of each request and of each receive, which cut a message into equal pieces.
-    ``cold``: no warm-up, so the first packets meet an idle card.
+    ``cold``: no warm-up, so the first packets meet an idle card. ``card``: the other
+    fields of the cards' ``NicConfig``; without them the default card, or that for more QPs.
     """
 
     op: str
@@ -133,6 +135,7 @@ class Plan:
     use_srq: bool = False
     sges: int = 1
     cold: bool = False
+    card: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_options()
@@ -151,7 +154,7 @@ class Plan:
             within("--size", size, 1, MAX_SIZE)
         if self.mtu not in MTUS or self.mtu > config.mtu:
             raise ValueError(f"--mtu must be one of {', '.join(map(str, MTUS))}, not {self.mtu}")
-        within("--qps", self.qps, 1, MANY["qps"] - 2)
+        within("--qps", self.qps, 1, (config.qps if self.card else MANY["qps"]) - 2)
         # The send queue has twice as many entries: they come back a little after completions.
         within("--tx-depth", self.tx_depth, 1, config.queue_size // 2)
         within("--post-list", self.post_list, 1, config.queue_size)
@@ -233,7 +236,7 @@ class Plan:
     @property
     def config(self) -> NicConfig:
         """The cards that are measured."""
-        more: dict[str, Any] = MANY if self.qps > USUAL_QPS else {}
+        more = self.card or (MANY if self.qps > USUAL_QPS else {})
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 
     @property

@@ -69,7 +69,7 @@ def test_figures_of_one_component(tmp_path: Path) -> None:
     [
         (("--room", "engine"), "--room must be a room (all, axi, common, context,"),
         (("--config", "qps"), "--config must be KEY=VALUE with a KEY of NicConfig, not 'qps'"),
-        (("--config", "width=64"), "KEY of NicConfig, not 'width=64'"),
+        (("--config", "width=64"), "--width sets the width, not --config 'width=64'"),
         (("--config", "qps=many"), "--config qps must be a whole number, not 'many'"),
         (("--config", "qps=100"), "qps must be a power of two, not 100"),
         (("--family", "spartan"), "'spartan' is not one of"),
