@@ -58,7 +58,8 @@ def _plot(x: str, y: str, rows: Sequence[Mapping[str, Any]]) -> str:
         [figures[number][x] for number in best],
         [figures[number][y] for number in best],
         color=_ON,
-        drawstyle="steps-post" if METRICS[y].more != METRICS[x].more else "steps-pre",
+        # Between two cards of the front counts the one that costs no more, or brings no less.
+        drawstyle="steps-pre" if METRICS[x].more else "steps-post",
         linewidth=1,
     )
     axes.margins(x=0.15, y=0.1)
