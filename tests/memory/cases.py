@@ -6,7 +6,7 @@ import random
 
 from tests.memory.model import BOUND_2, PAGE, SIZES, Memory, Model, Region
 
-FUNCTION, PD = 10, 0x5AC3
+FUNCTION, PD = 5, 0x5AC3
 
 
 class World:

@@ -211,7 +211,7 @@ PROOFS = (
         "sinks",
         "No sink is two READs' at a time, whatever is taken, given back and dropped at once.",
         _sinks,
-        Force("hdl.transport.outstanding.places:Places", "gave", stuck(0)),
+        Force("hdl.transport.outstanding.places:Places", "since", stuck(0)),
     ),
     Proof(
         "fetch-window",

@@ -207,7 +207,7 @@ def test_nothing_in_the_timed_part_is_one_line(
 ) -> None:
     write_pcap(tmp_path / "x.pcap", [])
     monkeypatch.setattr("sim.bench.testbench.build", lambda **_: None)
-    monkeypatch.setattr(command, "_run", lambda *_: [found(tmp_path / "x.pcap")])
+    monkeypatch.setattr(command, "run_plans", lambda *_: [found(tmp_path / "x.pcap")])
     status, output = call("write_bw", "-s", "64", "-n", "1")
     assert status == 1
     last = output.splitlines()[-1]
