@@ -105,7 +105,7 @@ class Region:
             "parent",
             "qp",
         )
-        length = self.length & (1 << 48) - 1
+        length = self.length & (1 << 47) - 1
         entry = self.page if self.levels == 1 else PAGE // 8 * self.page  # bytes that it stands for
         start = self.table % 64 // 8 * entry + self.first_offset
         return {name: getattr(self, name) for name in fields} | {
