@@ -99,7 +99,7 @@ FAULTS = (
     Fault(
         name="time-out-put-off",
         what="a QP that goes on sending waits for the answer to what it sent last",
-        force=Force("hdl.transport.recovery.qp_timers:QpTimers", "idle", stuck(1)),
+        force=Force("hdl.transport.recovery.qp_timers:QpTimers", "asked.idle", stuck(1)),
         tests=("tests/transport/test_qp_timers.py",),
     ),
     Fault(
