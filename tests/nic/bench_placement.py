@@ -130,7 +130,7 @@ class Pair:
 
 @cocotb.test()
 async def t_p1_visible_when_it_is_answered(dut):
-    """T-P1: WRITEs, then a FLUSH of a range or of the region, of each type, both ways. The host
+    """T-P1: WRITEs, then a FLUSH of a range or of the region, of each type, one way. The host
     shows writes late; when the FLUSH completes, they are seen. After a WRITE alone they are not."""
     p = await Pair.up(dut)
     caps = p.nodes[0].context.query_device().device_cap_flags
@@ -187,7 +187,7 @@ async def t_p1_behind_every_operation(dut):
 
 @cocotb.test()
 async def t_p2_region_without_the_type(dut):
-    """T-P2: a region, a fast region or a DMA region without the right that is asked for: 62h."""
+    """T-P2: a region or a fast region without the right that is asked for: 62h."""
     p = await Pair.up(dut)
     for access, kind, status in (
         (PLAIN, FlushType.GLOBAL, ACCESS),
@@ -483,8 +483,8 @@ async def t_p6_lost_request_and_answer(dut):
 
 @cocotb.test()
 async def t_p7_in_order(dut):
-    """T-P7: sixteen READs and FLUSHes, and ATOMIC WRITEs, mixed; each answer in turn is lost once,
-    and requests and answers at random."""
+    """T-P7: sixteen READs and FLUSHes, and ATOMIC WRITEs, mixed; of the answers of one packet each
+    of the first eight is lost once, and requests and answers at random."""
     p = await Pair.up(dut, options=QpOptions(access=RIGHTS, timeout=3, max_rd_atomic=16))
     rng = random.Random(3)
     for turn, bad in enumerate(
