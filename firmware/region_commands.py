@@ -20,6 +20,7 @@ from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import OPTIONAL_ACCESS, Access, RdmaFeature, ReregFlags
 from hdl.abi.layout import Values
 from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SHIFTS, TABLE_PAGE_ENTRIES
+from hdl.csr.map import row_map
 
 _REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 _NEED_LOCAL_WRITE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
@@ -51,6 +52,11 @@ _MR_DMA, _MR_PAGES, _MR_FREE = 1, 2, 4
 def _bind(flags: int) -> int:
     """Whether windows may be bound to a region."""
     return int(bool(flags & Access.MW_BIND))
+
+
+def _everything() -> int:
+    """``MrRow.length`` of a DMA region: all ones, whatever its width."""
+    return (1 << row_map("mr").fields["length"].width) - 1
 
 
 def _remote(row: dict[str, int]) -> bool:
@@ -87,7 +93,7 @@ class RegionCommands:
         rights = await self._rights(v.access_flags)
         if v.access_flags & Access.ZERO_BASED:
             raise Refused("a DMA region has the bus's addresses")
-        row = {"type": _MR_DMA, "length": (1 << 47) - 1} | rights
+        row = {"type": _MR_DMA, "length": _everything()} | rights
         return await self._add(Mr(pd), row, remote=_remote(rights))
 
     async def register(self, v: Values) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hdl.config import FUNCTION_RDMA, CardFeature, NicConfig
 from hdl.ports.jobs import Destination, RecvFetched, SendFetched
 from hdl.queues.receive.fetch import RecvFetch
 from hdl.queues.send import SendFetch
-from hdl.queues.wqe.short import ShortWqes
+from hdl.queues.wqe.whole import WholeWqes
 from tests.fields import unpack
 from tests.queues import segment_format, wqes
 from tests.queues.segment_format import FORMAT, SEGMENTS
@@ -225,4 +225,4 @@ def test_fields_lie_in_their_fixed_part():
 def test_fast_path_has_one_length_of_the_fixed_part(monkeypatch):
     monkeypatch.setitem(WQE_FORMATS, 0, SEGMENTS)
     with pytest.raises(ValueError, match="Fixed parts of the first format must be equal"):
-        ShortWqes(config=CARDS[64], depth=2)
+        WholeWqes(config=CARDS[64], depth=2)

@@ -1,4 +1,4 @@
-"""From heads to the buffers of chains of one short descriptor."""
+"""From heads to the buffers of chains of one descriptor."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -17,10 +17,10 @@ from .packed import is_packed
 from .read import ReadShare
 from .types import DESC_BYTES, Element, FlowRead, HeadFound, Table
 
-__all__ = ["ShortDescriptors"]
+__all__ = ["SingleDescriptors"]
 
 
-class ShortDescriptors(wiring.Component):
+class SingleDescriptors(wiring.Component):
     """Reads the descriptor of each head; ``depth`` reads are in flight.
 
     Spec: Virtio 1.2, 2.7.5 (descriptor table).

@@ -8,7 +8,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
-from .descriptor import ShortDescriptors
+from .descriptor import SingleDescriptors
 from .heads import RingHeads
 from .plain import PlainHeads
 from .types import Element, FastPathJob, Table
@@ -24,14 +24,14 @@ class RingReader(wiring.Component):
 
     Spec: Virtio 1.2, 2.7.5, 2.7.6, 2.8.
     Parameters: ``lines`` of ring entries at hand, and jobs in flight (``depth``), as in RingHeads;
-    ``least``, ``most``, ``writable`` as in ShortDescriptors; ``urgent``: somebody waits for each
+    ``least``, ``most``, ``writable`` as in SingleDescriptors; ``urgent``: somebody waits for each
     job, so heads of queues in order are guessed, and read data pass FIFOs.
     Members: ``i`` jobs, of positions that are known to be available; ``o`` one Element per job: a
-    buffer of one short descriptor, or ``odd``, for a Walker; ``flush`` (a cycle, with nothing
+    buffer of one descriptor, or ``odd``, for a Walker; ``flush`` (a cycle, with nothing
     inside) forgets entries read ahead; ``read_client0`` ring entries, ``read_client1`` descriptors.
     A card that reads one WQE at a time keeps no entries and reads no descriptors here: each job is
     a host read for its head, and each Element is odd.
-    Latency, throughput: of RingHeads and ShortDescriptors one behind the other, or of PlainHeads.
+    Latency, throughput: of RingHeads and SingleDescriptors one behind the other, or of PlainHeads.
     Errors: ``failed``: host memory did not answer; all others are odd. Reset: empty; nothing may be
     in flight.
     """
@@ -85,7 +85,7 @@ class RingReader(wiring.Component):
         """Jobs on their way through the host's latency."""
         config, depth, urgent = self._config, self._depth, self._urgent
         m.submodules.heads = heads = RingHeads(config=config, lines=self._lines, depth=depth)
-        m.submodules.descriptors = descriptors = ShortDescriptors(
+        m.submodules.descriptors = descriptors = SingleDescriptors(
             config=config, depth=depth, guesses=urgent, bypass=urgent, **self._taken
         )
         # What the heads do not need passes by them; it has room when they have.

@@ -167,7 +167,7 @@ class HeadFound(data.Struct):
 
 
 class Element(data.Struct):
-    """The buffer of a chain of one short readable descriptor; ``odd``: it is something else, or
+    """The buffer of a chain of one readable descriptor; ``odd``: it is something else, or
     could not be read, and has to be looked at by the slow path. ``head``: its name in the used
     ring; ``place``: of its descriptor. ``table``: of the job."""
 

@@ -1,4 +1,4 @@
-"""The fast path: many short WQEs on their way through the host's latency at a time."""
+"""The fast path: many WQEs on their way through the host's latency at a time."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -11,8 +11,8 @@ from hdl.config import NicConfig
 
 from ..ring.reader import RingReader
 from .plain import PlainPath, path_members
-from .short import ShortWqes, fixed_bytes, whole_bytes
 from .types import WqeJob
+from .whole import WholeWqes, fixed_bytes, whole_bytes
 
 __all__ = ["FastPath", "wqe_path"]
 
@@ -23,18 +23,18 @@ JOBS = 256
 
 
 class FastPath(wiring.Component):
-    """RingReader and ShortWqes one behind the other; each stage has up to ``depth`` jobs in flight.
+    """RingReader and WholeWqes one behind the other; each stage has up to ``depth`` jobs in flight.
 
-    Parameters: ``receive`` as in ShortWqes; these are fetched ahead, so nothing is spent on how
+    Parameters: ``receive`` as in WholeWqes; these are fetched ahead, so nothing is spent on how
     long one takes: no heads are guessed, and read data pass FIFOs. They bring their lines.
     Members: ``i`` as in RingReader; ``line`` (without ``receive``), ``slot``, ``slot_line``,
-    ``slot_valid``, ``o`` as in ShortWqes; ``job`` (with ``o``): the verdict's; ``flush``;
+    ``slot_valid``, ``o`` as in WholeWqes; ``job`` (with ``o``): the verdict's; ``flush``;
     ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2`` elements.
     Nobody waits for anything but host reads and, at the end, ``line`` and ``o``.
     Latency: two host reads (three without ring entries at hand and without a right guess) and 20
     cycles, 26 with ``receive``. Throughput: a job in 4 cycles, 14 at 64 bits; with ``depth`` jobs a
     stage, and no faster than the read client.
-    Errors: see ShortWqes. Reset: empty; nothing may be in flight.
+    Errors: see WholeWqes. Reset: empty; nothing may be in flight.
     """
 
     def __init__(self, *, config: NicConfig, depth: int, receive: bool = False):
@@ -53,7 +53,7 @@ class FastPath(wiring.Component):
             most=whole_bytes(config, receive=self._receive),
             urgent=not self._receive,
         )
-        m.submodules.wqes = wqes = ShortWqes(config=config, depth=depth, receive=self._receive)
+        m.submodules.wqes = wqes = WholeWqes(config=config, depth=depth, receive=self._receive)
         connect(m, reader.o, wqes.i)
         connect(m, wqes.o, flipped(self.o))
 

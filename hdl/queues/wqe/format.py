@@ -22,7 +22,14 @@ from hdl.ports.shared import BIND_FIELDS
 from hdl.wire.gateware import swap as swap_bytes
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
-__all__ = ["ElementFields", "atomic_operands", "element_limit", "first_format", "format_of"]
+__all__ = [
+    "ElementFields",
+    "atomic_operands",
+    "element_limit",
+    "first_format",
+    "format_of",
+    "most_behind",
+]
 
 
 def format_of(config: NicConfig, rules) -> Value:
@@ -39,7 +46,13 @@ def first_format(config: NicConfig) -> WqeFormat:
 def element_limit(config: NicConfig) -> int:
     """Bytes of the longest valid WQE."""
     fixed = max(one.fixed for form in card_formats(config).values() for one in form.send)
-    return fixed + max(Sge.as_shape().size // 8 * config.max_sge, config.max_inline)
+    return fixed + most_behind(config)
+
+
+def most_behind(config: NicConfig, *, receive: bool = False) -> int:
+    """Bytes that an element has behind its fixed part, at most: as many SGEs as the card takes or,
+    in a send WQE, bytes inline."""
+    return max(Sge.as_shape().size // 8 * config.max_sge, 0 if receive else config.max_inline)
 
 
 def atomic_operands(operation: RequestOperation, compare_add: Value, swap: Value) -> Value:

@@ -158,7 +158,7 @@ FAULTS = (
     Fault(
         name="guessed-head-believed",
         what="a descriptor read where a head was expected is taken although the head is another",
-        force=Force("hdl.queues.ring.descriptor:ShortDescriptors", "right", like("found.guessed")),
+        force=Force("hdl.queues.ring.descriptor:SingleDescriptors", "right", like("found.guessed")),
         tests=IN_ORDER,
     ),
     Fault(

@@ -18,11 +18,11 @@ from hdl.wire.opcodes import Kind
 from ..ring.flow import ReadFlow
 from ..ring.types import Element
 from .decode import MAX_MESSAGE, Slot
-from .format import ElementFields, atomic_operands, first_format, format_of
+from .format import ElementFields, atomic_operands, first_format, format_of, most_behind
 from .slot_window import SLOT_BYTES, SlotWindow
 from .types import Verdict
 
-__all__ = ["ShortWqes", "fixed_bytes", "whole_bytes"]
+__all__ = ["WholeWqes", "fixed_bytes", "whole_bytes"]
 
 #: Bytes of room for the elements that are asked for, for each of ``depth``: a send WQE with eleven
 #: SGEs or 181 bytes inline, a receive WQE with seven SGEs. Fewer of longer ones are in flight.
@@ -41,10 +41,9 @@ def fixed_bytes(config: NicConfig, *, receive: bool) -> int:
 
 
 def whole_bytes(config: NicConfig, *, receive: bool) -> int:
-    """Bytes of the longest element that the fast path reads: as many SGEs, or bytes inline, as the
-    card takes. Errors: as ``fixed_bytes``."""
-    slots = config.max_sge if receive else max(config.max_sge, -(-config.max_inline // SLOT_BYTES))
-    return fixed_bytes(config, receive=receive) + SLOT_BYTES * slots
+    """Bytes of the longest element that the fast path reads. Errors: as ``fixed_bytes``."""
+    fixed = fixed_bytes(config, receive=receive)
+    return fixed + most_behind(config, receive=receive)
 
 
 class _Waiting(data.Struct):
@@ -77,7 +76,7 @@ class _Element:
         self.stored = Signal()  # the operands have been written
 
 
-class ShortWqes(wiring.Component):
+class WholeWqes(wiring.Component):
     """Reads the element of each buffer and decodes it into the slots of a line.
 
     Spec: virtio-rdma VR-4.1, VR-4.2, VR-4.4 to VR-4.6.
