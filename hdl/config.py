@@ -93,6 +93,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "receive_bytes": (8192, 1048576, True),
     "quantum": (1, 256, False),
     "trace_frames": (0, 4096, True),
+    "network": (0, 8, True),
     "commit": (0, (1 << 32) - 1, False),
 }
 
@@ -145,6 +146,8 @@ class NicConfig:
             than 512 bytes, and a response of more than 256 bytes, counts as several.
         trace_frames: frames of each direction whose first ``TRACE_BYTES`` the trace holds; 0: there
             is none.
+        network: pairs of a receive and a transmit queue of the network function, PCI function 0; 0:
+            there is none. A card that has one has one guest function for RDMA.
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
@@ -185,6 +188,7 @@ class NicConfig:
     receive_bytes: int = 262144
     quantum: int = 16
     trace_frames: int = 0
+    network: int = 0
     commit: int = 0
     uc: bool = True
     ud: bool = True
@@ -225,6 +229,11 @@ class NicConfig:
             )
         if self.trace_frames == 1:
             raise ValueError("trace_frames must be 0 or at least 2, not 1")
+        if self.network and self.functions != 1:
+            raise ValueError(
+                f"network must be 0 with functions {self.functions!r}, not {self.network!r}: "
+                "it is not built yet"
+            )
         if self.gather_bytes < 2 * self.mtu:
             raise ValueError(
                 f"gather_bytes must hold two packets of mtu {self.mtu}, not {self.gather_bytes!r}"

@@ -23,6 +23,7 @@ from hdl.config import LEAST_HOT, LIMITS, SWITCHES, CardFeature, NicConfig
         ("cqs", 1),
         ("gids", 0),
         ("functions", 5),
+        ("network", 3),
         ("queue_size", 4095),
         ("max_sge", 33),
         ("gather_bytes", 4096),
@@ -55,6 +56,12 @@ def test_multicast_needs_datagrams() -> None:
     assert NicConfig().multicast and not NicConfig(mcast=False).multicast
     assert not NicConfig(ud=False).multicast
     assert NicConfig(groups=32, functions=3).guest.groups == 8
+
+
+def test_network_function_stands_beside_one_function() -> None:
+    assert NicConfig(network=8).guest.network == 8
+    with pytest.raises(ValueError, match="network must be 0 with functions 2, not 1"):
+        NicConfig(network=1, functions=2)
 
 
 @given(st.sampled_from(sorted(LIMITS)), st.integers(-10, 1 << 31))

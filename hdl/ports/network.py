@@ -1,0 +1,139 @@
+"""Between the data path of the network function and the rest of the card; see ``Network``."""
+
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out, Signature
+
+from hdl.common.count import BYTES, COUNT
+from hdl.common.tables import TableRead
+from hdl.config import NicConfig
+
+from .host import ReadClient, WriteClient
+from .jobs import Doorbell, Interrupt, QueueError
+from .packet import packet_stream
+from .rows import QueueRow
+from .trace import FrameTap, Verdict
+
+__all__ = [
+    "ADDRESSES",
+    "NETWORK_BYTES",
+    "NETWORK_COUNTERS",
+    "NETWORK_FEATURES",
+    "NETWORK_READS",
+    "NETWORK_ROWS",
+    "FilterAddress",
+    "NetworkCounts",
+    "NetworkPort",
+    "NetworkSettings",
+    "most_pairs_log2",
+]
+
+#: Entries of the table of addresses that the driver wants frames of, unicast and multicast.
+ADDRESSES = 16
+#: Feature bits of the device type that the data path looks at (Virtio 1.2, 5.1.3): 0 to 23.
+NETWORK_FEATURES = 24
+#: Clients of the small read engine: rings, descriptors and what the driver says of interrupts.
+NETWORK_READS = ("rings_receive", "rings_transmit")
+#: Read ports of the function's queue rows, by the function's own queue numbers.
+NETWORK_ROWS = ("rows_receive", "rows_receive_used", "rows_transmit", "rows_transmit_used")
+#: What is counted, in ``COUNT`` bits; and bytes of frames without FCS, in ``BYTES`` bits.
+NETWORK_COUNTERS = {
+    "net_rx_frames": "frames written to buffers of the network function's driver",
+    "net_rx_drops_buffer": "frames for the network function that found no room on the card",
+    "net_rx_drops_queue": "frames for which the network function's driver had no buffer",
+    "net_rx_filtered": "frames that the network function's driver does not want",
+    "net_tx_frames": "frames sent for the network function's driver",
+    "net_tx_errors": "chains of the network function's driver that are no frame: bad, too long, "
+    "too short, or not to be read",
+}
+NETWORK_BYTES = {
+    "net_rx_bytes": "bytes of the frames written to buffers of the network function's driver",
+    "net_tx_bytes": "bytes of the frames sent for the network function's driver",
+}
+
+
+def most_pairs_log2(config: NicConfig) -> int:
+    """Pairs of queues of the card's network function, as a power of two."""
+    return config.network.bit_length() - 1
+
+
+class FilterAddress(data.Struct):
+    """An Ethernet address that the driver wants frames of; raw bytes, the first one lowest."""
+
+    valid: 1
+    address: 48
+
+
+class NetworkSettings(data.Struct):
+    """What driver and firmware say of the function (Virtio 1.2, 5.1.6.5.1 to 5.1.6.5.5).
+
+    ``mac``: the function's address, raw bytes. ``pairs_log2``: active pairs, as a power of two.
+    ``running``: the driver is there (DRIVER_OK), and there is neither an error nor a reset.
+    """
+
+    mac: 48
+    promiscuous: 1
+    all_multicast: 1
+    all_unicast: 1
+    no_multicast: 1
+    no_unicast: 1
+    no_broadcast: 1
+    pairs_log2: 2
+    running: 1
+    table: data.ArrayLayout(FilterAddress, ADDRESSES)
+
+
+class NetworkCounts(data.Struct):
+    """``NETWORK_COUNTERS`` and ``NETWORK_BYTES``; they wrap."""
+
+    net_rx_frames: COUNT
+    net_rx_drops_buffer: COUNT
+    net_rx_drops_queue: COUNT
+    net_rx_filtered: COUNT
+    net_tx_frames: COUNT
+    net_tx_errors: COUNT
+    net_rx_bytes: BYTES
+    net_tx_bytes: BYTES
+
+
+class NetworkPort(Signature):
+    """The data path of the network function, seen from it.
+
+    Host: each of ``NETWORK_READS`` is a client of the small read engine; ``frames_read`` one of the
+    bulk engine, in address lanes; ``frames_write`` a write client as wide as a beat; ``used`` a
+    narrow one. Each of ``NETWORK_ROWS`` reads rows of the function's queues.
+    ``doorbell``: of receive and transmit queues. ``queue_reset``: a queue to forget; taken when
+    nothing of it is under way. ``interrupt``, ``error``: as an engine's, of FUNCTION_NET.
+    ``features``: those negotiated, 0 before FEATURES_OK.
+    ``hold``: nothing new is begun; ``idle``: nothing is under way, no access of the host either.
+    Then ``restart`` (at least a cycle, with ``hold``) forgets all of the function; the room is not
+    to be reset in another way, as it keeps step with the ingress.
+    ``received``: the beats that the ingress takes, and ``verdict``: what it has decided of each
+    frame, in order; ``core_reset``: the ingress is in reset, and forgets its frames.
+    ``sent``: frames to send, each without a gap.
+    """
+
+    def __init__(self, config: NicConfig):
+        width = config.width
+        super().__init__(
+            {name: Out(ReadClient(width)) for name in NETWORK_READS}
+            | {name: Out(TableRead(16, QueueRow)) for name in NETWORK_ROWS}
+            | {
+                "frames_read": Out(ReadClient(width)),
+                "frames_write": Out(WriteClient(width)),
+                "used": Out(WriteClient(width)),
+                "doorbell": In(stream.Signature(Doorbell)),
+                "queue_reset": In(stream.Signature(16)),
+                "interrupt": Out(stream.Signature(Interrupt)),
+                "error": Out(stream.Signature(QueueError)),
+                "features": In(NETWORK_FEATURES),
+                "settings": In(NetworkSettings),
+                "hold": In(1),
+                "idle": Out(1),
+                "restart": In(1),
+                "received": In(FrameTap(width)),
+                "verdict": In(Verdict),
+                "core_reset": In(1),
+                "sent": Out(packet_stream(width)),
+                "counts": Out(NetworkCounts),
+            }
+        )
