@@ -86,6 +86,18 @@ class Apt:
         shutil.rmtree(archives)
         return found
 
+    def fetch_alone(self, name: str, target: Path) -> str:
+        """Unpack a package into ``target``, without what it depends on; its archive's name."""
+        self.update()
+        archives = self._folder / "cache" / target.name
+        archives.mkdir(parents=True, exist_ok=True)
+        self._apt("download", name, folder=archives)
+        (archive,) = archives.glob("*.deb")
+        target.mkdir(parents=True, exist_ok=True)
+        _run("dpkg-deb", "--extract", str(archive), str(target))
+        shutil.rmtree(archives)
+        return archive.name
+
     def depends(self, name: str) -> list[str]:
         """What a package depends on, by name."""
         self.update()

@@ -163,7 +163,7 @@ class Host final : public Timed {
             read.fault = !piece || !piece->readable;
             read.ask = !read.fault && !piece->place;
             space->read_faults += read.fault;
-        } else if (!inside(addr, length)) {
+        } else if (!own(addr, length)) {
             read.fault = true;
             events.push({EVENT_READ_FAULT, tag, length, addr, now});
         }
@@ -257,6 +257,14 @@ class Host final : public Timed {
         return addr >= base && addr - base < size && length <= size - (addr - base);
     }
 
+    // Where bytes of functions without a space are: the host's memory, or what it has been lent.
+    // None of them cross a page. Null: nowhere.
+    std::uint8_t *own(std::uint64_t addr, std::uint64_t length) const {
+        if (inside(addr, length)) return memory + (addr - base);
+        const Piece *const piece = spaces().lent.find(addr);
+        return piece ? piece->place + (addr - piece->first) : nullptr;
+    }
+
     void broke(std::uint64_t now, std::uint64_t rule, std::uint64_t addr) {
         events.push({EVENT_PROTOCOL, 0, rule, addr, now});
     }
@@ -320,7 +328,7 @@ class Host final : public Timed {
     std::uint8_t *place_of(const Write &write, unsigned low, unsigned high) {
         Space *const space = spaces().of(write.function);
         if (!space) {
-            if (inside(write.addr + low, high - low + 1)) return memory + (write.addr - base);
+            if (std::uint8_t *const to = own(write.addr + low, high - low + 1)) return to - low;
             stats.write_faults++;
             events.push({EVENT_WRITE_FAULT, 0, high - low + 1, write.addr + low, now_});
             return nullptr;
@@ -350,7 +358,7 @@ class Host final : public Timed {
     const std::uint8_t *source(const Read &read) const {
         if (read.ask) return read.data.data() + (read.data.size() - read.length);
         const Space *const space = spaces().of(read.function);
-        if (!space) return memory + (read.addr - base);
+        if (!space) return own(read.addr, 1);
         const Piece *const piece = space->find(read.addr);
         return piece && piece->place ? piece->place + (read.addr - piece->first) : nullptr;
     }

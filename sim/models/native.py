@@ -217,6 +217,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "host_store": (c_int, [c_int, c_void_p]),
     "space_own": (None, [c_int, c_uint32]),
     "space_map": (c_int, [c_int, c_uint32, c_uint64, c_uint64, c_int, c_uint64, c_int]),
+    "space_lend": (c_int, [c_int, c_uint64, c_int]),
     "space_unmap": (c_int, [c_int, c_uint32, c_uint64, c_uint64]),
     "space_faults": (c_uint64, [c_int, c_uint32, c_int]),
     "host_log": (None, [c_int, c_int]),

@@ -72,6 +72,7 @@ void Spaces::clear() {
         for (const auto &[last, piece] : space.pieces) release(piece);
     }
     spaces_.clear();
+    lent.pieces.clear();
 }
 
 bool Spaces::fill(const void *addr) const {
@@ -116,6 +117,16 @@ int space_map(int host, std::uint32_t function, std::uint64_t first, std::uint64
     space->pieces[first + (size - 1)] = {first, size, place, (rights & kReadable) != 0,
                                          (rights & kWritable) != 0};
     return 0;
+}
+
+// Lets functions without a space reach a page of this process at its own address, or no more.
+int space_lend(int host, std::uint64_t page, int on) {
+    if (page % rocinante::kPage) return EINVAL;
+    auto &pieces = rocinante::spaces_of(host).lent.pieces;
+    const std::uint64_t last = page + (rocinante::kPage - 1);
+    if (!on) return pieces.erase(last) ? 0 : ENOENT;
+    auto *const place = reinterpret_cast<std::uint8_t *>(page);
+    return pieces.insert({last, {page, rocinante::kPage, place, true, true}}).second ? 0 : EEXIST;
 }
 
 // Takes away all pieces within a range; none may be in it only in part.

@@ -35,6 +35,10 @@ class Spaces {
         return found == spaces_.end() ? nullptr : &found->second;
     }
     void own(unsigned function) { spaces_[function]; }
+
+    // Memory of this process, at its own addresses, that functions without a space reach beside
+    // their host's. Whoever lends it sees to it that it stays mapped.
+    Space lent;
     void clear();
 
     // Gives a page that its file has no more to whoever is about to touch it; false: not ours.

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from sim.models import native
 
-__all__ = ["PAGE", "READABLE", "WRITABLE", "Guest", "Space"]
+__all__ = ["PAGE", "READABLE", "WRITABLE", "Guest", "Space", "lend_page"]
 
 #: Pieces are whole pages of so many bytes.
 PAGE = 4096
@@ -35,6 +35,20 @@ class Guest(Protocol):
         """The function writes memory that is out of reach."""
 
 
+def lend_page(host: int, addr: int, *, on: bool = True) -> None:
+    """Let functions of a host that have no ``Space`` reach a page of this process, or no more.
+
+    Its bus address is the process address ``addr``. It must stay mapped meanwhile. OSError: EEXIST
+    for a page that is lent, ENOENT for one that is not, EINVAL for what is no page.
+    """
+    _check(native.library().space_lend(host, addr, on))
+
+
+def _check(error: int) -> None:
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
 class Space:
     """What the function ``function`` of host ``host`` can reach; nothing in the beginning.
 
@@ -53,7 +67,7 @@ class Space:
         bytes that the file does not have, and what mmap says.
         """
         number = -1 if file is None else file
-        self._check(
+        _check(
             native.library().space_map(
                 self._host, self._function, addr, size, number, offset, rights
             )
@@ -61,7 +75,7 @@ class Space:
 
     def unmap(self, addr: int, size: int) -> None:
         """Take away all pieces in a range. OSError: ENOENT for none, EINVAL for a part of one."""
-        self._check(native.library().space_unmap(self._host, self._function, addr, size))
+        _check(native.library().space_unmap(self._host, self._function, addr, size))
 
     @property
     def faults(self) -> tuple[int, int]:
@@ -86,8 +100,3 @@ class Space:
             native.library().host_store(self._host, view)
             del view
             self._guest.store(event.addr, bytes(beat))
-
-    @staticmethod
-    def _check(error: int) -> None:
-        if error:
-            raise OSError(error, os.strerror(error))

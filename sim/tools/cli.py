@@ -33,6 +33,7 @@ FOLDERS = (
     "sim.host",
     "sim.interop",
     "sim.machine",
+    "sim.programs",
     "sim.board",
     "tests",
 )
@@ -46,8 +47,9 @@ class Later(click.Command):
         self._module = module
 
     def imported(self) -> click.Command:
-        """The command itself."""
-        command: click.Command = getattr(importlib.import_module(self._module), str(self.name))
+        """The command itself: in its module, a dash of its name is an underscore."""
+        module = importlib.import_module(self._module)
+        command: click.Command = getattr(module, str(self.name).replace("-", "_"))
         return command
 
     def make_context(

@@ -27,6 +27,16 @@ def run(name: str, folder: Path, *options: str) -> str:
     return done.stdout
 
 
+def pyverbs_run(name: str, folder: Path, *options: str) -> str:
+    """The same of a program that ``rocinante pyverbs`` runs."""
+    command = [sys.executable, "-m", "sim.tools.cli", "pyverbs", *options, EXAMPLES / name]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
 def test_every_program_is_run_here() -> None:
     programs = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py")}
     text = Path(__file__).read_text()
@@ -68,6 +78,22 @@ def test_sweep(tmp_path: Path) -> None:
 
 def test_verbs(tmp_path: Path) -> None:
     assert "passed" in run("verbs.py", tmp_path)
+
+
+def test_pyverbs_hello(tmp_path: Path) -> None:
+    """It is run by a command, as the cards are in its process."""
+    said = pyverbs_run("pyverbs_hello.py", tmp_path)
+    assert said.splitlines() == [
+        "rocinante0 QP 2 -> rocinante1 QP 2",
+        "WRITE 0 Hello, remote memory!",
+        "READ 0 Hello, reader!",
+        "SEND 0 RECV 0 wr_id 7 Hello, shared queue!",
+        "refused: Failed to query port 9. Errno: 22, Invalid argument",
+        "wrong key: True",
+    ]
+    alone = pyverbs_run("pyverbs_hello.py", tmp_path, "--cards", "1").splitlines()
+    assert alone[0] == "rocinante0 QP 2 -> rocinante0 QP 3"
+    assert alone[1:] == said.splitlines()[1:]
 
 
 def test_own_design(tmp_path: Path) -> None:

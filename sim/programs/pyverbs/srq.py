@@ -1,0 +1,97 @@
+"""Shared receive queues."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+from hdl.abi.enums import SrqAttrMask
+from sim.guest.verbs import SRQ as GuestSRQ
+from sim.guest.verbs import SrqAttr as GuestSrqAttr
+from sim.programs.pyverbs import enums
+from sim.programs.pyverbs.absent import refusing
+from sim.programs.pyverbs.base import PyverbsCM, PyverbsObject, ask, show
+from sim.programs.pyverbs.pyverbs_error import PyverbsRDMAError
+from sim.programs.pyverbs.wr import RecvWR, chain
+
+__all__ = ["SRQ", "OpsWr", "SrqAttr", "SrqInitAttr", "SrqInitAttrEx"]
+
+OpsWr: Any = refusing("OpsWr")
+
+
+class SrqAttr(PyverbsObject):
+    """Requests, SGEs in one, and the number of requests below which an event comes."""
+
+    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0):
+        super().__init__()
+        self.max_wr, self.max_sge, self.srq_limit = max_wr, max_sge, srq_limit
+
+
+class SrqInitAttr(SrqAttr):
+    """What a shared receive queue is made from."""
+
+    def __init__(self, attr: SrqAttr | None = None, context: Any = None):
+        attr = attr or SrqAttr()
+        super().__init__(attr.max_wr, attr.max_sge, attr.srq_limit)
+        self.srq_context = context
+
+
+class SrqInitAttrEx(SrqAttr):
+    """The same for ``SRQ(context, ...)``; ``comp_mask`` says which of the rest count."""
+
+    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0):
+        super().__init__(max_wr, max_sge, srq_limit)
+        self.comp_mask = self.srq_type = self.max_num_tags = self.max_ops = 0
+        self.pd: Any = None
+        self.xrcd: Any = None
+        self.cq: Any = None
+
+
+class SRQ(PyverbsCM):
+    """A shared receive queue of a PD, or with ``SrqInitAttrEx`` of a context."""
+
+    rank = 4
+
+    def __init__(self, creator: Any, attr: SrqAttr | None = None):
+        super().__init__()
+        failed = "Failed to create SRQ"
+        attr = attr or SrqInitAttr()
+        pd = creator
+        if isinstance(attr, SrqInitAttrEx):
+            failed = "Failed to create SRQ with extended attributes"
+            if attr.srq_type != enums.IBV_SRQT_BASIC or attr.pd is None:
+                raise PyverbsRDMAError(failed, errno.EOPNOTSUPP)
+            pd = attr.pd
+        self.pd, self.card = pd, pd.card
+        limits = self.card.context.query_device()
+        if not 1 <= attr.max_wr <= limits.max_srq_wr:
+            raise PyverbsRDMAError(failed, errno.EINVAL)
+        wanted = GuestSrqAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
+        work = GuestSRQ.create(pd.guest, wanted, room=limits.max_srq_wr)
+        self.guest: GuestSRQ = ask(self.card, work, failed)
+        self._opened(pd)
+
+    def get_srq_num(self) -> int:
+        """Its number."""
+        return self.guest.srqn
+
+    def modify(self, attr: SrqAttr, comp_mask: int) -> None:
+        """Sets size or limit, as ``comp_mask`` says."""
+        wanted = GuestSrqAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
+        ask(self.card, self.guest.modify(wanted, SrqAttrMask(comp_mask)), "Failed to modify SRQ")
+
+    def query(self) -> SrqAttr:
+        """Its attributes as the card has them."""
+        found = ask(self.card, self.guest.query(), "Failed to query SRQ")
+        return SrqAttr(found.max_wr, found.max_sge, found.srq_limit)
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        """Posts a receive request, and those behind it."""
+        requests = [one.to_guest() for one in chain(wr)]
+        ask(self.card, self.guest.post_recv(requests), "Failed to post receive to SRQ")
+
+    def _destroy(self) -> None:
+        ask(self.card, self.guest.close(), "Failed to destroy SRQ")
+
+    def __str__(self) -> str:
+        return show(SRQ=self.get_srq_num())

@@ -1,0 +1,1 @@
+"""Tests of sim/programs: pyverbs on simulated cards."""

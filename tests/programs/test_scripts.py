@@ -1,0 +1,238 @@
+"""Scripts that use pyverbs: errors, threads, memory, events, and how a script ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.programs.running import command, script
+
+#: A pair of queue pairs on one card, connected.
+PAIR = """
+import ctypes, errno, sys, threading
+import pyverbs.device as d
+import pyverbs.enums as e
+from pyverbs import mem_alloc
+from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+ctx = d.Context(name=d.get_device_list()[0].name.decode())
+pd = PD(ctx)
+ALL = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+
+
+def pair(cq, kind=e.IBV_QPT_RC, srq=None, **attributes):
+    cap = QPCap(max_send_wr=8, max_recv_wr=8, max_inline_data=64)
+    both = [QP(pd, QPInitAttr(kind, scq=cq, rcq=cq, cap=cap, srq=srq)) for _ in range(2)]
+    for qp, peer in zip(both, reversed(both)):
+        attr = QPAttr(path_mtu=e.IBV_MTU_1024)
+        attr.qp_access_flags, attr.dest_qp_num = ALL, peer.qp_num
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
+        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+        route = GlobalRoute(dgid=ctx.query_gid(1, 0), sgid_index=0)
+        attr.ah_attr = AHAttr(is_global=1, gr=route)
+        for name, value in attributes.items():
+            setattr(attr, name, value)
+        qp.to_rts(attr)
+    return both
+
+
+def wait(cq):
+    while not (found := cq.poll())[0]:
+        pass
+    return found[1][0]
+
+
+def refused(what, *arguments, **named):
+    try:
+        what(*arguments, **named)
+    except PyverbsError as error:
+        print(type(error).__name__, error.error_code, error)
+    else:
+        print("not refused")
+"""
+
+
+def test_errors_have_texts_and_numbers(tmp_path: Path) -> None:
+    said = script(
+        PAIR
+        + """
+from pyverbs.xrcd import XRCD, XRCDInitAttr
+from pyverbs.providers.mlx5.mlx5dv import Mlx5Context, Mlx5DVContextAttr
+refused(d.Context, name="nobody")
+refused(MR, pd, 100, e.IBV_ACCESS_REMOTE_WRITE)
+refused(CQ, ctx, 1 << 20)
+refused(XRCD, ctx, XRCDInitAttr(3, 0, 0))
+refused(Mlx5Context, Mlx5DVContextAttr(), "x")
+qp, _ = pair(CQ(ctx, 10))
+refused(qp.post_recv, RecvWR(num_sge=2, sg=[SGE(), SGE()]))
+refused(ctx.query_gid_ex, 1, 9)
+mr = MR(pd, 100, ALL)
+refused(mr.write, "x" * 101, 101)
+refused(MR, pd, 100, ALL, address=4096)
+""",
+        tmp_path,
+    )
+    assert said.splitlines() == [
+        "PyverbsRDMAError 19 Failed to open device nobody. Errno: 19, No such device",
+        "PyverbsRDMAError 22 Failed to register a MR. length: 100, access flags: 2. "
+        "Errno: 22, Invalid argument",
+        "PyverbsRDMAError 22 Failed to create a CQ. Errno: 22, Invalid argument",
+        "PyverbsRDMAError 95 XRCD is not supported by this card. "
+        "Errno: 95, Operation not supported",
+        "PyverbsRDMAError 95 Mlx5Context is not supported by this card. "
+        "Errno: 95, Operation not supported",
+        "PyverbsRDMAError 22 Failed to post recv. Errno: 22, Invalid argument",
+        "PyverbsRDMAError 61 Failed to query gid table of port 1 and gid index 9. "
+        "Errno: 61, No data available",
+        "PyverbsError -1 101 bytes at 0 of a region of 100",
+        "PyverbsRDMAError 14 Failed to register a MR. length: 100, access flags: 7. "
+        "Errno: 14, Bad address",
+    ]
+
+
+def test_memory_of_the_program(tmp_path: Path) -> None:
+    """Regions that share pages, anywhere in a page, of memory that the program has itself."""
+    said = script(
+        PAIR
+        + """
+cq = CQ(ctx, 10)
+qp, _ = pair(cq)
+memory = mem_alloc.mmap(length=5 * 4096)
+first = MR(pd, 6000, ALL, address=memory + 100)
+second = MR(pd, 6000, ALL, address=memory + 100 + 6000)
+data = bytes(i * 7 & 0xFF for i in range(6000))
+ctypes.memmove(memory + 100, data, 6000)
+wr = SendWR(opcode=e.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(first.buf, 6000, first.lkey)])
+wr.set_wr_rdma(second.rkey, second.buf)
+qp.post_send(wr)
+print(wait(cq).status, ctypes.string_at(memory + 6100, 6000) == data)
+first.close()
+wr = SendWR(opcode=e.IBV_WR_RDMA_READ, num_sge=1, sg=[SGE(second.buf, 8, second.lkey)])
+wr.set_wr_rdma(second.rkey, second.buf + 8)
+qp.post_send(wr)
+print(wait(cq).status, second.read(8, 0) == data[8:16])
+inline = ctypes.create_string_buffer(b"inline, no key", 14)
+wr = SendWR(opcode=e.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(ctypes.addressof(inline), 14, 0)],
+            send_flags=e.IBV_SEND_SIGNALED | e.IBV_SEND_INLINE)
+wr.set_wr_rdma(second.rkey, second.buf)
+qp.post_send(wr)
+inline[0] = b"X"
+print(wait(cq).status, second.read(14, 0))
+wr = SendWR(opcode=e.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(first.buf, 8, second.lkey)])
+wr.set_wr_rdma(second.rkey, second.buf)
+qp.post_send(wr)
+print(wait(cq).status == e.IBV_WC_LOC_PROT_ERR)
+""",
+        tmp_path,
+    )
+    assert said.splitlines() == ["0 True", "0 True", "0 b'inline, no key'", "True"]
+
+
+def test_threads_wait_at_the_same_time(tmp_path: Path) -> None:
+    """One waits for an event, one polls; a receive request that comes late ends RNR pauses."""
+    said = script(
+        PAIR
+        + """
+channel = CompChannel(ctx)
+cq, other = CQ(ctx, 10, None, channel), CQ(ctx, 10)
+a, b = pair(other)[0], None
+cap = QPCap(max_send_wr=8, max_recv_wr=8)
+a, b = (QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=one, rcq=one, cap=cap)) for one in (other, cq))
+for qp, peer in ((a, b), (b, a)):
+    attr = QPAttr(path_mtu=e.IBV_MTU_1024)
+    attr.qp_access_flags, attr.dest_qp_num = ALL, peer.qp_num
+    attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+    attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=ctx.query_gid(1, 0)))
+    qp.to_rts(attr)
+mr = MR(pd, 4096, ALL)
+cq.req_notify()
+
+
+def receive():
+    channel.get_cq_event(cq)
+    print("event", cq.poll()[1][0].wr_id)
+
+
+thread = threading.Thread(target=receive)
+thread.start()
+mr.write("hello", 5)
+a.post_send(SendWR(num_sge=1, sg=[SGE(mr.buf, 5, mr.lkey)]))
+print("nothing yet", other.poll()[0])
+b.post_recv(RecvWR(wr_id=5, num_sge=1, sg=[SGE(mr.buf + 100, 100, mr.lkey)]))
+print("sent", wait(other).status)
+thread.join()
+print(mr.read(5, 100))
+""",
+        tmp_path,
+    )
+    assert sorted(said.splitlines()) == ["b'hello'", "event 5", "nothing yet 0", "sent 0"]
+
+
+def test_time_outs_take_wall_time(tmp_path: Path) -> None:
+    """A peer that is not there: 2 retries of 17 ms each, in no less than that."""
+    said = script(
+        PAIR
+        + """
+import time
+cq = CQ(ctx, 10)
+qp, gone = pair(cq, timeout=12, retry_cnt=2)
+gone.close()
+mr = MR(pd, 100, ALL)
+wr = SendWR(opcode=e.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(mr.buf, 8, mr.lkey)])
+wr.set_wr_rdma(mr.rkey, mr.buf)
+began = time.monotonic()
+qp.post_send(wr)
+print(wait(cq).status == e.IBV_WC_RETRY_EXC_ERR, time.monotonic() - began > 3 * 0.0167)
+""",
+        tmp_path,
+    )
+    assert said == "True True\n"
+
+
+def test_extended_queues_and_events_of_the_device(tmp_path: Path) -> None:
+    said = script(
+        PAIR
+        + """
+cq = CQEX(ctx, CqInitAttrEx(cqe=10, wc_flags=e.IBV_WC_STANDARD_FLAGS))
+print("empty", cq.start_poll())
+srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=8)))
+a, b = pair(cq, srq=srq)
+mr = MR(pd, 4096, ALL)
+for number in range(3):
+    srq.post_recv(RecvWR(wr_id=number, num_sge=1, sg=[SGE(mr.buf, 100, mr.lkey)]))
+srq.modify(SrqAttr(srq_limit=3), e.IBV_SRQ_LIMIT)
+print("limit", srq.query().srq_limit)
+a.post_send(SendWR(opcode=e.IBV_WR_SEND_WITH_IMM, imm_data=0x01020304, num_sge=1,
+                   sg=[SGE(mr.buf, 10, mr.lkey)]))
+event = ctx.get_async_event()
+print("event", event.event_type == e.IBV_EVENT_SRQ_LIMIT_REACHED)
+event.ack()
+seen = []
+while len(seen) < 2:
+    if cq.start_poll() == 0:
+        seen.append((cq.read_opcode() == e.IBV_WC_RECV, cq.status, cq.read_byte_len()))
+        if seen[-1][0]:
+            print("imm", hex(cq.read_imm_data()))
+cq.end_poll()
+print(sorted(seen)[-1])
+""",
+        tmp_path,
+    )
+    assert said.splitlines() == [
+        *("empty 2", "limit 3", "event True", "imm 0x1020304", "(True, 0, 10)"),
+    ]
+
+
+def test_how_a_script_ends(tmp_path: Path) -> None:
+    assert script("import sys; print(sys.argv[1:]); sys.exit(7)", tmp_path, "a", "-b", status=7)
+    (tmp_path / "script.py").write_text("1 / 0\n")
+    done = command("pyverbs", str(tmp_path / "script.py"), folder=tmp_path)
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+    assert command("pyverbs", "nowhere.py", folder=tmp_path).returncode == 2

@@ -1,0 +1,74 @@
+"""A part of rdma-core's own tests, which are fetched: each passes, or is skipped for a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.programs.running import command
+
+#: Files whose tests take a minute in all, and how many of each pass.
+QUICK = {
+    "test_pd": 4,
+    "test_addr": 3,
+    "test_device": 13,
+    "test_cq": 4,
+    "test_qp": 21,
+    "test_atomic": 7,
+    "test_parent_domain": 5,
+    "test_shared_pd": 1,
+}
+
+
+def run(folder: Path, *names: str, status: int = 0) -> dict[str, list[dict]]:
+    """How the tests of each file have ended; skips without packages."""
+    kept = folder / "ended.json"
+    done = command("verbs-tests", "--json", str(kept), *names, folder=folder)
+    if done.returncode == 2 and "E: " in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == status, done.stdout[-6000:] + done.stderr[-2000:]
+    found: dict[str, list[dict]] = {}
+    for one in json.loads(kept.read_text()):
+        found.setdefault(one["name"].split(".")[0], []).append(one)
+    return found
+
+
+def test_most_of_the_control_path(tmp_path: Path) -> None:
+    found = run(tmp_path, *QUICK)
+    passed = {name: sum(one["how"] == "passed" for one in ended) for name, ended in found.items()}
+    assert passed == QUICK
+    assert all(one["why"] for ended in found.values() for one in ended if one["how"] == "skipped")
+
+
+def test_a_part_of_the_data_path(tmp_path: Path) -> None:
+    case = "test_qpex.QpExTestCase.test_qp_ex_"
+    kinds = ("rc_atomic_write", "rc_rdma_read_zero_size", "rc_bind_mw", "ud_zero_size")
+    windows = "test_mr.MWTest"
+    found = run(tmp_path, *(case + kind for kind in kinds), windows)
+    assert {one["how"] for ended in found.values() for one in ended} == {"passed"}
+    assert len(found["test_qpex"]) == len(kinds) and len(found["test_mr"]) == 7
+
+
+def test_a_test_that_fails_is_told(tmp_path: Path) -> None:
+    """The one that wants old keys of a region."""
+    name = "test_mr.MRTest.test_mr_rereg_access"
+    (ended,) = run(tmp_path, name, status=1)["test_mr"]
+    assert ended["how"] == "failed" and "Remote access error" in ended["why"]
+
+
+@pytest.mark.slow
+def test_the_whole_suite(tmp_path: Path) -> None:
+    found = [one for ended in run(tmp_path, status=1).values() for one in ended]
+    assert [one["name"] for one in found if one["how"] == "failed"] == [
+        "test_mr.MRTest.test_mr_rereg_access"
+    ]
+    assert sum(one["how"] == "passed" for one in found) >= 83
+
+
+def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
+    done = command("verbs-tests", "test_nothing", folder=tmp_path)
+    if "E: " in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == 2 and "test_nothing" in done.stderr
