@@ -1,6 +1,6 @@
 """Where the next CQE of each completion queue goes."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -20,6 +20,7 @@ from ..ring.packed import is_packed, used_base
 from ..ring.reach import Reach, reach_flow, read_reach
 from ..ring.reader import RingReader
 from ..ring.types import ChainJob
+from .next_buffers import NextBuffers
 from .rows import Check, CheckVerdict, CompletionJob, Found, Kind, Ring, Waiting
 
 __all__ = ["CqBuffers", "MAX_CHAIN"]
@@ -44,13 +45,15 @@ class CqBuffers(wiring.Component):
     ``program`` the firmware's window (``armed`` of a row is not kept here; ``available`` becomes
     ``position``, whatever is written); ``flush`` (with nothing inside) forgets entries read ahead;
     ``hold``: take no completion; ``ready``; ``soon``: a job without a CQE comes within a few cycles
-    if none is here. ``read_client0`` avail indices, ``read_client1`` ring entries,
+    if none is here; ``ahead``: a buffer is read whose completion has not come (NextBuffers), none
+    begins with ``hold``. ``read_client0`` avail indices, ``read_client1`` ring entries,
     ``read_client2`` descriptors.
     A completion passes three stages, each with up to 32 reads in flight: the avail index, if the
     last one read is used up; the ring entries; the descriptor (both in RingReader). In the first
     its position is taken. A completion whose CQ's index is being read waits there for
     it, those of other CQs go by as long as none waits.
-    Latency: 30 cycles, and two host reads (one with entries at hand, three without an index).
+    Latency: 30 cycles, and two host reads (one with entries at hand, three without an index, none
+    with the buffer at hand).
     Throughput: a completion in 4 cycles, one without a CQE in 3.
     Errors: a CQ without a buffer, or with a broken ring, is in ``error`` from then on and its CQEs
     are ``lost``. Reset: rows are cleared one a cycle; ``ready`` says when.
@@ -73,6 +76,7 @@ class CqBuffers(wiring.Component):
                 "hold": In(1),
                 "ready": Out(1),
                 "soon": Out(1),
+                "ahead": Out(1),
                 "read_client0": read,
                 "read_client1": read,
                 "read_client2": read,
@@ -107,8 +111,10 @@ class CqBuffers(wiring.Component):
             rings.o.ready.eq(checks.o.valid & checks.o.ready),
         ]
         # Never full: each is of a completion that is waiting.
-        m.submodules.verdicts = verdicts = StreamFifo(shape=CheckVerdict, depth=WAITING)
-        m.submodules.found = found = StreamFifo(shape=Found, depth=FOUND)
+        m.submodules.verdicts = StreamFifo(shape=CheckVerdict, depth=WAITING)
+        m.submodules.found = StreamFifo(shape=Found, depth=FOUND)
+        following = NextBuffers(config=config, lines=min(LINES, 1 << bits), waiting=WAITING)
+        m.submodules.following = ResetInserter(self.flush)(following)
         # Each has one writer besides the firmware, but for errors: a broken chain is found late.
         m.submodules.positions = positions = Ram(shape=16, depth=config.cqs, reads=2)
         m.submodules.available = available = Ram(shape=16, depth=config.cqs, reads=2)
@@ -116,17 +122,23 @@ class CqBuffers(wiring.Component):
         connect(m, polls.read_client, flipped(self.read_client0))
         connect(m, reader.read_client0, flipped(self.read_client1))
         connect(m, reader.read_client1, flipped(self.read_client2))
-        m.d.comb += reader.flush.eq(self.flush)
+        connect(m, following.o, reader.i)
+        connect(m, reader.o, following.element)
+        m.d.comb += [
+            reader.flush.eq(self.flush),
+            following.hold.eq(self.hold | (checks.level != 0)),
+            self.ahead.eq(following.reading),
+        ]
 
         clear = Signal(range(config.cqs))
         with m.If(~self.ready):
             m.d.sync += [clear.eq(clear + 1), self.ready.eq(clear == config.cqs - 1)]
 
         taken, passing = self._take(
-            m, polls, (kinds, waiting), (checks, rings), positions, available, errors
+            m, following, (kinds, waiting), (checks, rings), positions, available, errors
         )
-        checked, wrong = self._check(m, polls, (checks, rings), verdicts, reader, available, errors)
-        self._give(m, (kinds, waiting), verdicts, reader, found, passing)
+        checked, wrong = self._check(m, following, (checks, rings), errors)
+        self._give(m, following, (kinds, waiting), passing)
 
         # What is to be written, a cycle later: nobody reads it before, and a cycle's delay harms
         # neither who waits for an index nor who finds a CQ in error.
@@ -142,7 +154,7 @@ class CqBuffers(wiring.Component):
             available_write.eq(checked),
             error_write.eq(wrong),
             check_cq.eq(check.cq),
-            index.eq(reader.i.payload.request.known),
+            index.eq(following.i.payload.request.known),
         ]
         with m.If(self.fault):
             m.d.sync += [fault.eq(1), fault_cq.eq(self.fault_cq)]
@@ -176,7 +188,7 @@ class CqBuffers(wiring.Component):
             ]
         return m
 
-    def _take(self, m: Module, polls, waiting, checks, positions, available, errors):
+    def _take(self, m: Module, following, waiting, checks, positions, available, errors):
         """A completion gets its position, and its CQ's avail index is asked for if it has to be;
         returns whether a position is used, and whether one that has no CQE is here."""
         bits = len(positions.read0.index)
@@ -188,6 +200,8 @@ class CqBuffers(wiring.Component):
         returns, beyond = Signal(), Signal(16, reset_less=True)
         look, lookable, polling, poll = Signal(), Signal(), Signal(), Signal()
         taken, passing = Signal(), Signal()
+        kept, at_hand = Signal(), Signal()  # a buffer of its CQ; and it is the one at its position
+        polls = m.submodules.polls
         position = positions.read0.row
         kinds, waiting = waiting
         checks, rings = checks
@@ -216,6 +230,10 @@ class CqBuffers(wiring.Component):
             polls.i.payload.offset.eq(reach[1]),
             polls.i.payload.length.eq(reach[2]),
             cq.eq(completion.cq),
+            following.look.eq(look),
+            following.cq.eq(cq),
+            check.at_hand.eq(lookable & at_hand & ~poll),
+            kind.at_hand.eq(check.at_hand),
         ]
         m.d.comb += wait.wqe_ring.driver.eq(wqe_row.driver)
         for ring, row in ((wait.wqe_ring, wqe_row), (wait.cq_ring, cq_row)):
@@ -267,6 +285,8 @@ class CqBuffers(wiring.Component):
                     cq_row.device.eq(used_base(self._config, queue)),
                     lookable.eq(queue.enabled & ~errors.read0.row),
                     beyond.eq(available.read0.row + ~position),
+                    kept.eq(following.kept),
+                    at_hand.eq(following.kept & (following.position == position)),
                 ]
                 m.next = "GIVE"
             # GIVE: gives the completion its position and asks for the index if it has to be read;
@@ -281,6 +301,8 @@ class CqBuffers(wiring.Component):
                         checks.i.valid.eq(1),
                         polls.i.valid.eq(poll),
                         taken.eq(lookable),
+                        following.take.eq(check.at_hand),
+                        following.drop.eq(kept),
                     ]
                     m.next = "IDLE"
         m.d.comb += passing.eq((fsm.ongoing("WQE") & ~completion.emit) | fsm.ongoing("PASS"))
@@ -288,14 +310,16 @@ class CqBuffers(wiring.Component):
             m.d.comb += passing.eq(self.i.valid & ~self.hold & ~self.i.payload.emit)
         return taken, passing
 
-    def _check(self, m: Module, polls, checks, verdicts, reader, available, errors):
+    def _check(self, m: Module, following, checks, errors):
         """Says of each completion with a CQE whether it is lost; returns whether an avail index,
         and whether an error, is to be written."""
         bits = len(errors.read1.index)
         checks, rings = checks
-        check, verdict, job = checks.o.payload, verdicts.i.payload, reader.i.payload
+        polls, verdicts = m.submodules.polls, m.submodules.verdicts
+        check, verdict, job = checks.o.payload, verdicts.i.payload, following.i.payload
         ring = rings.o.payload
         index, ahead = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        more = Signal(reset_less=True)  # the buffer behind it is available too
         answer, failed = Signal(16), Signal(reset_less=True)
         checked, wrong, done = Signal(), Signal(), Signal()
         error, none, beyond, looks = Signal(), Signal(), Signal(), Signal()
@@ -305,6 +329,7 @@ class CqBuffers(wiring.Component):
         m.d.sync += [
             error.eq(errors.read1.row),
             none.eq(ahead == 0),
+            more.eq(ahead > 1),
             beyond.eq(ahead > (1 << check.size_log2)),
         ]
         m.d.comb += [
@@ -326,6 +351,7 @@ class CqBuffers(wiring.Component):
             reach.look.eq(looks & checks.o.valid & check.poll),
             verdicts.i.valid.eq(done),
             checks.o.ready.eq(done),
+            following.used.eq(done & ~verdict.lost & more),
         ]
         with m.FSM(name="check"):
             # LOOK: waits for the avail index, or takes the one that is known; ends when it is
@@ -345,8 +371,8 @@ class CqBuffers(wiring.Component):
             # WEIGH: compares it with the position; one cycle.
             with m.State("WEIGH"):
                 m.next = "DECIDE"
-            # DECIDE: says whether the completion is lost, or asks for the head of its buffer; ends
-            # when that is taken.
+            # DECIDE: says whether the completion is lost, or asks for its buffer if that is not at
+            # hand; ends when that is taken.
             with m.State("DECIDE"):
                 with m.If(error):
                     m.d.comb += [verdict.lost.eq(1), done.eq(1)]
@@ -357,10 +383,12 @@ class CqBuffers(wiring.Component):
                 with m.Elif(check.poll & beyond):
                     m.d.comb += [verdict.lost.eq(1), wrong.eq(1)]
                     m.d.comb += verdict.cause.eq(QueueErrorCause.AVAIL_INDEX)
+                with m.Elif(check.at_hand):
+                    m.d.comb += done.eq(1)
                 with m.Else():
                     m.d.comb += [
-                        reader.i.valid.eq(1),
-                        done.eq(reader.i.ready),
+                        following.i.valid.eq(1),
+                        done.eq(following.i.ready),
                         checked.eq(done & check.poll),
                     ]
                 with m.If(wrong):
@@ -369,10 +397,12 @@ class CqBuffers(wiring.Component):
                     m.next = "LOOK"
         return checked, wrong
 
-    def _give(self, m: Module, waiting, verdicts, reader, found, passing) -> None:
+    def _give(self, m: Module, following, waiting, passing) -> None:
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
         kinds, waiting = waiting
-        element, buffer = reader.o.payload, found.i.payload
+        verdicts, found = m.submodules.verdicts, m.submodules.found
+        elements, at_hand = following.given, following.taken
+        element, buffer = elements.payload, found.i.payload
         table, for_slow = element.table, Signal()
         # Nothing is known of the completion that the FIFO is about to give.
         m.d.comb += self.soon.eq(passing | ((kinds.level != 0) & ~kinds.o.valid))
@@ -382,9 +412,9 @@ class CqBuffers(wiring.Component):
             buffer.addr.eq(element.addr),
             buffer.odd.eq(element.odd),
             buffer.failed.eq(element.failed),
-            found.i.valid.eq(reader.o.valid & (~for_slow | self.chain.ready)),
-            reader.o.ready.eq(found.i.ready & (~for_slow | self.chain.ready)),
-            self.chain.valid.eq(reader.o.valid & for_slow & found.i.ready),
+            found.i.valid.eq(elements.valid & (~for_slow | self.chain.ready)),
+            elements.ready.eq(found.i.ready & (~for_slow | self.chain.ready)),
+            self.chain.valid.eq(elements.valid & for_slow & found.i.ready),
             self.chain.payload.function.eq(table.function),
             self.chain.payload.desc.eq(table.desc),
             self.chain.payload.size_log2.eq(table.size_log2),
@@ -395,14 +425,16 @@ class CqBuffers(wiring.Component):
         ]
         wait, verdict, job = waiting.o.payload, verdicts.o.payload, self.o.payload
         kind, complete, gone = kinds.o.payload, Signal(), Signal()
-        usable = ~verdict.lost & ~found.o.payload.failed
+        usable = ~verdict.lost & (kind.at_hand | ~found.o.payload.failed)
+        there = kind.at_hand | found.o.valid
         m.d.comb += [
-            complete.eq(~kind.emit | (verdicts.o.valid & (verdict.lost | found.o.valid))),
+            complete.eq(~kind.emit | (verdicts.o.valid & (verdict.lost | there))),
             self.o.valid.eq(kinds.o.valid & complete),
             gone.eq(self.o.valid & self.o.ready),
             kinds.o.ready.eq(self.o.ready & complete),
             verdicts.o.ready.eq(gone & kind.emit),
-            found.o.ready.eq(gone & kind.emit & ~verdict.lost),
+            found.o.ready.eq(gone & kind.emit & ~verdict.lost & ~kind.at_hand),
+            at_hand.ready.eq(gone & kind.emit & kind.at_hand),
             self.queue.eq(kind.queue),
             job.completion.eq(wait.completion),
             job.emit.eq(kind.emit),
@@ -416,3 +448,9 @@ class CqBuffers(wiring.Component):
             job.wqe_ring.eq(wait.wqe_ring),
             job.cq_ring.eq(wait.cq_ring),
         ]
+        with m.If(kind.at_hand):
+            m.d.comb += [
+                job.head.eq(at_hand.payload.head),
+                job.odd.eq(0),
+                job.addr.eq(at_hand.payload.addr),
+            ]

@@ -145,7 +145,7 @@ class CompletionEngine(wiring.Component):
             gone.eq(acts.finished),
             under_way.eq(under_way + (self.i.valid & self.i.ready) - gone),
             # While a reset waits nothing is taken, so there still is nothing.
-            quiet.eq(self.queue_reset.valid & nothing),
+            quiet.eq(self.queue_reset.valid & nothing & ~buffers.ahead),
         ]
         require(m, platform, ~gone | (under_way != 0), "no completion ends that has not come")
         owners = acts.writing_cqe & acts.writing_used

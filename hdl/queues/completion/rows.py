@@ -53,22 +53,26 @@ class Waiting(data.Struct):
 
 
 class Kind(data.Struct):
-    """What is decided by at once, beside a Waiting, which is late. ``queue``: of the WQE."""
+    """What is decided by at once, beside a Waiting, which is late. ``queue``: of the WQE.
+    ``at_hand``: the buffer is there already."""
 
     emit: 1
+    at_hand: 1
     ring: 1
     queue: 16
 
 
 class Check(data.Struct):
     """Is ``position`` of a CQ available? With ``poll`` the avail index has been asked for, else it
-    was ``known`` as long as the CQ is not in error. ``disabled``: the queue is."""
+    was ``known`` as long as the CQ is not in error. ``disabled``: the queue is. ``at_hand``: its
+    buffer need not be looked up."""
 
     cq: CqNumber
     position: 16
     known: 16
     poll: 1
     disabled: 1
+    at_hand: 1
     size_log2: 4
     rules: RingRules
 
