@@ -115,6 +115,56 @@ async def nothing_waits_alone(dut):
 
 
 @cocotb.test()
+async def alone_its_buffer_is_at_hand(dut):
+    """Completions that come by themselves, of one CQ and of several in turn: no host read stands
+    before the CQE, and no descriptor is read twice. Chains are walked as ever."""
+    for used in (1, 5):
+        bench = ManyBench(dut, seed=18 + used, latency=125)
+        cqs, rings = await bench.pairs(used, again=used > 1)
+        stocks = [bench.stock(queue, 12) for queue in cqs]
+        for k in range(used):
+            bench.complete(cqs[k], rings[k], stocks[k][0])
+        await bench.timed()
+        for nth in range(1, 12):
+            for k in range(used):
+                await bench.cycles(300)
+                bench.memory.reads.clear()
+                bench.complete(cqs[k], rings[k], stocks[k][nth])
+                cycles = await bench.timed()
+                assert cycles < (45 if bench.width == 512 else 60), (used, nth, k)
+        dut._log.info("%d CQs: the last completion took %d cycles", used, cycles)
+        await bench.cycles(300)
+        odd = bench.fill(cqs[0], (20, 18))
+        bench.complete(cqs[0], rings[0], odd)
+        await bench.timed()
+        bench.ports.clear()
+
+
+@cocotb.test()
+async def a_reset_forgets_what_is_at_hand(dut):
+    """A CQ goes on elsewhere while its next buffer is at hand, or being read: its CQE goes where
+    the new ring says."""
+    for wait in (300, 20, 60):
+        bench = ManyBench(dut, seed=wait, latency=125)
+        (cq, *_), (ring, *_) = await bench.pairs(2, size=16, again=wait != 300)
+        first, *_ = bench.stock(cq, 8)
+        bench.complete(cq, ring, first)
+        await bench.timed()
+        await bench.cycles(wait)
+        await bench.queue_reset(cq.number | 1 << 16)
+        del bench.order.rings[cq.number]
+        fresh = bench.queue(cq.number, 16)
+        fresh.avail = 1
+        bench.order.ring(fresh, 1)
+        await bench.program("cq", cq.number - 1, pack(CqRow, {"position": 1}))
+        for parts in bench.stock(fresh, 3):
+            bench.complete(fresh, ring, parts)
+        await bench.timed()
+        assert not bench.errors.items and not bench.cq_errors.items
+        bench.ports.clear()
+
+
+@cocotb.test()
 async def indices_are_read_at_a_time(dut):
     """64 CQs of which nothing is known yet: their avail indices, entries, descriptors overlap."""
     bench = ManyBench(dut, seed=12, latency=250)

@@ -116,7 +116,7 @@ class NextBuffers(wiring.Component):
             ),
         ]
         m.d.comb += [
-            quiet.eq((inside == 0) & ~self.hold),
+            quiet.eq((inside == 0) & ~self.i.valid & ~self.hold),
             full.eq(noted & ~wishes.i.ready),
             wishes.i.valid.eq(noted),
             wishes.i.payload.eq(job),

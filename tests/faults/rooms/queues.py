@@ -29,6 +29,12 @@ FAULTS = (
         tests=FETCH_MIXED,
     ),
     Fault(
+        name="buffer-of-before-kept",
+        what="a buffer for a CQE that was read ahead outlives completions that pass it by",
+        force=Force("hdl.queues.completion.next_buffers:NextBuffers", "drop", stuck(0)),
+        tests=("tests/queues/test_next_buffers.py",),
+    ),
+    Fault(
         name="packed-reaches-too-far",
         what="descriptors behind one that is not available count as available",
         force=Force("hdl.queues.ring.reach:Reach", "broken", stuck(0)),
