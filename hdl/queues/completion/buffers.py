@@ -104,12 +104,11 @@ class CqBuffers(wiring.Component):
         deep = BLOCK if inside == WAITING else inside
         m.submodules.waiting = waiting = StreamFifo(shape=Waiting, depth=deep)
         m.submodules.rings = rings = StreamFifo(shape=Ring, depth=deep)
-        m.d.comb += [
-            waiting.i.valid.eq(kinds.i.valid & kinds.i.ready),
-            waiting.o.ready.eq(kinds.o.valid & kinds.o.ready),
-            rings.i.valid.eq(checks.i.valid & checks.i.ready),
-            rings.o.ready.eq(checks.o.valid & checks.o.ready),
-        ]
+        for late, first in ((waiting, kinds), (rings, checks)):
+            m.d.comb += [
+                late.i.valid.eq(first.i.valid & first.i.ready),
+                late.o.ready.eq(first.o.valid & first.o.ready),
+            ]
         # Never full: each is of a completion that is waiting.
         m.submodules.verdicts = StreamFifo(shape=CheckVerdict, depth=WAITING)
         m.submodules.found = StreamFifo(shape=Found, depth=FOUND)
@@ -119,9 +118,8 @@ class CqBuffers(wiring.Component):
         m.submodules.positions = positions = Ram(shape=16, depth=config.cqs, reads=2)
         m.submodules.available = available = Ram(shape=16, depth=config.cqs, reads=2)
         m.submodules.errors = errors = Ram(shape=1, depth=config.cqs, reads=3)
-        connect(m, polls.read_client, flipped(self.read_client0))
-        connect(m, reader.read_client0, flipped(self.read_client1))
-        connect(m, reader.read_client1, flipped(self.read_client2))
+        for k, client in enumerate((polls.read_client, reader.read_client0, reader.read_client1)):
+            connect(m, client, flipped(getattr(self, f"read_client{k}")))
         connect(m, following.o, reader.i)
         connect(m, reader.o, following.element)
         m.d.comb += [
@@ -134,11 +132,9 @@ class CqBuffers(wiring.Component):
         with m.If(~self.ready):
             m.d.sync += [clear.eq(clear + 1), self.ready.eq(clear == config.cqs - 1)]
 
-        taken, passing = self._take(
-            m, following, (kinds, waiting), (checks, rings), positions, available, errors
-        )
-        checked, wrong = self._check(m, following, (checks, rings), errors)
-        self._give(m, following, (kinds, waiting), passing)
+        taken, passing = self._take(m, following, positions, available, errors)
+        checked, wrong = self._check(m, following, errors)
+        self._give(m, following, passing)
 
         # What is to be written, a cycle later: nobody reads it before, and a cycle's delay harms
         # neither who waits for an index nor who finds a CQ in error.
@@ -188,23 +184,20 @@ class CqBuffers(wiring.Component):
             ]
         return m
 
-    def _take(self, m: Module, following, waiting, checks, positions, available, errors):
+    def _take(self, m: Module, following, positions, available, errors):
         """A completion gets its position, and its CQ's avail index is asked for if it has to be;
         returns whether a position is used, and whether one that has no CQE is here."""
         bits = len(positions.read0.index)
         completion = Signal(Completion, reset_less=True)
-        wqe_row = Signal(QueueRow, reset_less=True)
-        cq_row = Signal(QueueRow, reset_less=True)
+        wqe_row, cq_row = Signal(QueueRow, reset_less=True), Signal(QueueRow, reset_less=True)
         queue, cq = self.queue_read.row, Signal(CqNumber)
-        # ``beyond``: how far the avail index lies beyond the next position.
-        returns, beyond = Signal(), Signal(16, reset_less=True)
-        look, lookable, polling, poll = Signal(), Signal(), Signal(), Signal()
-        taken, passing = Signal(), Signal()
+        returns = Signal()
+        beyond = Signal(16, reset_less=True)  # how far the avail index lies beyond the position
+        look, lookable, polling, poll, taken, passing = (Signal() for _ in range(6))
         kept, at_hand = Signal(), Signal()  # a buffer of its CQ; and it is the one at its position
-        polls = m.submodules.polls
-        position = positions.read0.row
-        kinds, waiting = waiting
-        checks, rings = checks
+        position, polls = positions.read0.row, m.submodules.polls
+        kinds, waiting = m.submodules.kinds, m.submodules.waiting
+        checks, rings = m.submodules.checks, m.submodules.rings
         kind, wait, check = kinds.i.payload, waiting.i.payload, checks.i.payload
         ring = rings.i.payload
         reach = read_reach(self._config, cq_row, position)
@@ -310,11 +303,11 @@ class CqBuffers(wiring.Component):
             m.d.comb += passing.eq(self.i.valid & ~self.hold & ~self.i.payload.emit)
         return taken, passing
 
-    def _check(self, m: Module, following, checks, errors):
+    def _check(self, m: Module, following, errors):
         """Says of each completion with a CQE whether it is lost; returns whether an avail index,
         and whether an error, is to be written."""
         bits = len(errors.read1.index)
-        checks, rings = checks
+        checks, rings = m.submodules.checks, m.submodules.rings
         polls, verdicts = m.submodules.polls, m.submodules.verdicts
         check, verdict, job = checks.o.payload, verdicts.i.payload, following.i.payload
         ring = rings.o.payload
@@ -397,9 +390,9 @@ class CqBuffers(wiring.Component):
                     m.next = "LOOK"
         return checked, wrong
 
-    def _give(self, m: Module, following, waiting, passing) -> None:
+    def _give(self, m: Module, following, passing) -> None:
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
-        kinds, waiting = waiting
+        kinds, waiting = m.submodules.kinds, m.submodules.waiting
         verdicts, found = m.submodules.verdicts, m.submodules.found
         elements, at_hand = following.given, following.taken
         element, buffer = elements.payload, found.i.payload
