@@ -262,9 +262,13 @@ class Plan:
 
     @property
     def patience_us(self) -> float:
-        """How long nothing may happen before a run counts as stalled."""
+        """How long nothing may happen before a run counts as stalled: twice the time in which all
+        messages up to the next completion pass the slowest part, and time to recover from loss."""
         lost = TRIES * 2 * 4.096 * 2**self.qp_timeout * self.timer_scale if self.impair else 0
-        return PATIENCE_US + self.host_latency_ns // 10 + lost
+        slowest_gbps = min(self.line_gbps, self.host_gbps or self.line_gbps)
+        messages = self.qps * max(self.cq_mod, self.post_list)
+        passing_us = 2 * messages * max(self.sizes) * 8 / (1000 * slowest_gbps)
+        return PATIENCE_US + self.host_latency_ns // 10 + passing_us + lost
 
     @property
     def verb(self) -> str:

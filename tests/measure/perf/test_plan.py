@@ -222,3 +222,11 @@ def test_sends_warm_up_past_what_is_fetched_ahead() -> None:
 def test_a_latency_test_does_not_use_up_its_ring() -> None:
     shape = plan("read_lat").shape(64)
     assert plan("read_lat").cq_entries > shape.warm + shape.timed
+
+
+def test_a_slow_line_is_waited_for() -> None:
+    """A run counts as stalled only when a slow line or host had time for what is under way."""
+    options = {"op": "write_bw", "sizes": (1 << 20,), "cq_mod": 4, "post_list": 4}
+    for slow in ({"line_gbps": 0.5}, {"host_gbps": 0.5}):
+        assert Plan(**options, **slow).patience_us > 4 * (8 << 20) / 500
+    assert Plan(**options).patience_us < 3000
