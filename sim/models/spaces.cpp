@@ -2,6 +2,7 @@
 
 #include "spaces.hpp"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -24,7 +25,8 @@ std::array<Spaces, 4> &all() {
     return spaces;
 }
 
-struct sigaction before;
+struct sigaction before_bus, before_fault;
+pthread_t simulation;
 
 // A program may cut its file while it is mapped here. The pages that it has lost then read as zero,
 // and what is written to them goes nowhere.
@@ -32,17 +34,31 @@ void lost_page(int number, siginfo_t *info, void *) {
     for (const Spaces &spaces : all()) {
         if (spaces.fill(info->si_addr)) return;
     }
-    sigaction(number, &before, nullptr);  // the same access faults again
+    sigaction(number, &before_bus, nullptr);  // the same access faults again
 }
 
-void guard() {
-    static bool guarded = false;
-    if (guarded) return;
-    guarded = true;
+// Likewise memory of this process that is lent. A kernel would have kept such a page for the card;
+// here the card gets another one in its place. Accesses of the program itself fault as ever.
+void lost_lent(int number, siginfo_t *info, void *) {
+    const auto page = reinterpret_cast<std::uint64_t>(info->si_addr) / kPage * kPage;
+    for (unsigned host = 0; pthread_equal(pthread_self(), simulation) && host < 4; host++) {
+        if (!spaces_of(host).lent.find(page)) continue;
+        void *const place = mmap(reinterpret_cast<void *>(page), kPage, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (place != MAP_FAILED) return;
+    }
+    sigaction(number, &before_fault, nullptr);
+}
+
+void guard(int number, void (*handler)(int, siginfo_t *, void *), struct sigaction &before) {
+    static std::array<bool, 64> guarded{};
+    if (guarded[number]) return;
+    guarded[number] = true;
+    simulation = pthread_self();
     struct sigaction action {};
-    action.sa_sigaction = lost_page;
+    action.sa_sigaction = handler;
     action.sa_flags = SA_SIGINFO;
-    sigaction(SIGBUS, &action, &before);
+    sigaction(number, &action, &before);
 }
 
 bool overlaps(const Space &space, std::uint64_t first, std::uint64_t last) {
@@ -110,7 +126,7 @@ int space_map(int host, std::uint32_t function, std::uint64_t first, std::uint64
     if (overlaps(*space, first, first + (size - 1))) return EEXIST;
     std::uint8_t *place = nullptr;
     if (file >= 0) {
-        guard();
+        guard(SIGBUS, lost_page, before_bus);
         place = static_cast<std::uint8_t *>(mapped(file, offset, size, rights));
         if (!place) return errno;
     }
@@ -122,6 +138,7 @@ int space_map(int host, std::uint32_t function, std::uint64_t first, std::uint64
 // Lets functions without a space reach a page of this process at its own address, or no more.
 int space_lend(int host, std::uint64_t page, int on) {
     if (page % rocinante::kPage) return EINVAL;
+    rocinante::guard(SIGSEGV, rocinante::lost_lent, rocinante::before_fault);
     auto &pieces = rocinante::spaces_of(host).lent.pieces;
     const std::uint64_t last = page + (rocinante::kPage - 1);
     if (!on) return pieces.erase(last) ? 0 : ENOENT;

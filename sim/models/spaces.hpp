@@ -37,7 +37,7 @@ class Spaces {
     void own(unsigned function) { spaces_[function]; }
 
     // Memory of this process, at its own addresses, that functions without a space reach beside
-    // their host's. Whoever lends it sees to it that it stays mapped.
+    // their host's.
     Space lent;
     void clear();
 

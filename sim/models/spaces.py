@@ -38,8 +38,9 @@ class Guest(Protocol):
 def lend_page(host: int, addr: int, *, on: bool = True) -> None:
     """Let functions of a host that have no ``Space`` reach a page of this process, or no more.
 
-    Its bus address is the process address ``addr``. It must stay mapped meanwhile. OSError: EEXIST
-    for a page that is lent, ENOENT for one that is not, EINVAL for what is no page.
+    Its bus address is the process address ``addr``. If the program unmaps it, the card finds
+    another page there. OSError: EEXIST for a page that is lent, ENOENT for one that is not, EINVAL
+    for what is no page.
     """
     _check(native.library().space_lend(host, addr, on))
 
