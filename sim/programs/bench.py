@@ -29,7 +29,7 @@ from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import CommandError
 from sim.models.impairments import Impairments
 from sim.models.platform import Wire
-from sim.programs import cards, importing
+from sim.programs import cards, importing, sysfs
 from sim.programs.cards import Card
 from sim.programs.errand import Errands
 
@@ -106,11 +106,13 @@ async def program(dut: Any) -> None:
     testbench, nodes = await start(dut, spec)
     errands = Errands(testbench, nodes)
     cards.offer([Card(f"rocinante{i}", node, errands) for i, node in enumerate(nodes)])
+    errands.looks += [card.look for card in cards.cards()]
     importing.install()
     status = [1]
 
     def run() -> None:
         try:
+            sysfs.show(cards.cards(), job.folder / "sys")
             with contextlib.chdir(spec["folder"]):
                 module = importlib.import_module(f"sim.programs.{spec['program']}")
                 status[0] = module.run(**spec["spec"])

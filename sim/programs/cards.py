@@ -11,6 +11,7 @@ from sim.bench.system import Node
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import PD, Context
 from sim.programs.errand import Errands
+from sim.programs.inboxes import Inboxes
 from sim.programs.memory import Pinned
 
 __all__ = ["Card", "cards", "offer"]
@@ -26,8 +27,15 @@ class Card:
         self.name, self.node, self.errands = name, node, errands
         self.context: Context = node.context
         self.pinned = Pinned(node.host.index)
+        self.inboxes = Inboxes()
         self.pds: dict[int, PD] = {}
         self.mrs: dict[int, Any] = {}
+
+    async def look(self) -> None:
+        """For the simulation, again and again: take the events that there are."""
+        events = self.context.events
+        while events is not None and events.due and (event := await events.poll()) is not None:
+            self.inboxes.put(event)
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Have the simulation do something, and wait for its result; OSError."""

@@ -134,7 +134,7 @@ def pyverbs(script: str, arguments: tuple[str, ...], **chosen: Any) -> None:
 @click.option(
     "--limit",
     type=console.Finite(1, 86_400),
-    default=120.0,
+    default=600.0,
     show_default=True,
     metavar="S",
     help="Seconds of wall time that one test may take.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
@@ -56,6 +56,8 @@ class Errands:
         self._waiting = 0  # of those, who only look now and then
         self._finished, self._turn = Event(), Event()
         self._over = False
+        #: What the simulation does after each piece of time.
+        self.looks: list[Callable[[], Awaitable[None]]] = []
         self._activity: tuple[int, ...] = ()
         self._active_ns = 0
         #: Wall clock (s) and simulated time (ns) when the cards had nothing left but timers.
@@ -152,6 +154,8 @@ class Errands:
         else:
             self._rest(True)
             await self._follow_wall_clock()
+        for look in self.looks:
+            await look()
         self._turn.set()
         self._turn.clear()
         await NullTrigger()  # who waits looks before anybody sleeps

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import random
 import sys
 import threading
@@ -87,7 +86,6 @@ def run(folder: str, names: list[str], device: str, seed: int, limit_s: float, k
     folder: has the suite as ``tests``. kept: a file for how each has ended, as JSON; "" for none.
     """
     sys.path[:0] = [folder, str(Path(folder, "tests"))]
-    os.environ["PATH"] = os.pathsep.join([str(Path(folder, "bin")), os.environ.get("PATH", "")])
     sys.argv = ["run_tests.py", "--dev", device]
     random.seed(seed)
     importlib.import_module("args_parser").parser.parse_args()

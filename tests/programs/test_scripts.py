@@ -134,6 +134,29 @@ print(wait(cq).status == e.IBV_WC_LOC_PROT_ERR)
     assert said.splitlines() == ["0 True", "0 True", "0 b'inline, no key'", "True"]
 
 
+def test_memory_that_is_taken_away(tmp_path: Path) -> None:
+    """The card goes on, as with pages that a kernel has pinned; the program's own access faults."""
+    text = (
+        PAIR
+        + """
+cq = CQ(ctx, 10)
+qp, _ = pair(cq)
+memory = mem_alloc.mmap(length=3 * 4096)
+gone, here = MR(pd, 3 * 4096, ALL, address=memory), MR(pd, 100, ALL)
+mem_alloc.munmap(memory, 3 * 4096)
+for opcode in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ):
+    wr = SendWR(opcode=opcode, num_sge=1, sg=[SGE(here.buf, 100, here.lkey)])
+    wr.set_wr_rdma(gone.rkey, memory + 4000)
+    qp.post_send(wr)
+    print(wait(cq).status, flush=True)
+ctypes.string_at(memory + 2 * 4096, 1)
+"""
+    )
+    (tmp_path / "script.py").write_text(text)
+    done = command("pyverbs", "--cards", "1", "script.py", folder=tmp_path)
+    assert done.stdout == "0\n0\n" and done.returncode != 0, done.stderr
+
+
 def test_threads_wait_at_the_same_time(tmp_path: Path) -> None:
     """One waits for an event, one polls; a receive request that comes late ends RNR pauses."""
     said = script(
@@ -227,6 +250,24 @@ print(sorted(seen)[-1])
     assert said.splitlines() == [
         *("empty 2", "limit 3", "event True", "imm 0x1020304", "(True, 0, 10)"),
     ]
+
+
+def test_what_is_looked_up_in_linux(tmp_path: Path) -> None:
+    """With commands, in whose eyes the devices are Linux's."""
+    said = script(
+        """
+import json, subprocess
+look = lambda *words: subprocess.check_output(words, text=True)
+print(look("cat", "/sys/class/infiniband/rocinante1/ports/1/pkeys/0").strip())
+print(look("ls", "/sys/class/infiniband/").split())
+print([link["ifname"] for link in json.loads(look("rdma", "link", "show", "-j"))])
+print(look("cat", "script.py").startswith("\\nimport json"))
+""",
+        tmp_path,
+        cards=2,
+    )
+    devices = "['rocinante0', 'rocinante1']"
+    assert said.splitlines() == ["0xffff", devices, devices, "True"]
 
 
 def test_how_a_script_ends(tmp_path: Path) -> None:

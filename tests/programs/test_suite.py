@@ -51,6 +51,12 @@ def test_a_part_of_the_data_path(tmp_path: Path) -> None:
     assert len(found["test_qpex"]) == len(kinds) and len(found["test_mr"]) == 7
 
 
+def test_a_part_of_a_newer_suite(tmp_path: Path) -> None:
+    found = run(tmp_path, "--release", "13", "test_srq", "test_device")
+    passed = {name: sum(one["how"] == "passed" for one in ended) for name, ended in found.items()}
+    assert passed == {"test_srq": 3, "test_device": 14}
+
+
 def test_a_test_that_fails_is_told(tmp_path: Path) -> None:
     """The one that wants old keys of a region."""
     name = "test_mr.MRTest.test_mr_rereg_access"

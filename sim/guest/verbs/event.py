@@ -76,6 +76,11 @@ class EventQueue:
         await self._device.release_queue(self._ring.index)
         self._device.platform.memory.free(self._buffers)
 
+    @property
+    def due(self) -> bool:
+        """Whether the device has told something that ``poll`` has not read."""
+        return bool(self._events) or self._ring.has_used()
+
     async def poll(self) -> AsyncEvent | None:
         """The next event if there is one; never waits."""
         done = self._ring.reap()

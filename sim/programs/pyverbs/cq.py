@@ -121,6 +121,7 @@ class _Queue(PyverbsCM):
         self.guest: GuestCQ = ask(self.card, create(), "Failed to create a CQ")
         if channel is not None:
             channel.queues.append(self)
+        self.card.inboxes.made("cq", self.guest.cqn, context)
         self._opened(context, channel, *parents)
 
     @property
@@ -161,6 +162,7 @@ class _Queue(PyverbsCM):
 
     def _destroy(self) -> None:
         ask(self.card, self.guest.close(), "Failed to close CQ")
+        self.card.inboxes.gone("cq", self.guest.cqn)
         if self.comp_channel is not None:
             self.comp_channel.queues.remove(self)
 
@@ -285,3 +287,8 @@ def cqe_opcode_to_str(opcode: int) -> str:
 def cqe_flags_to_str(flags: int) -> str:
     """The names of flags of completions."""
     return names_of("ibv_wc_flags", "IBV_WC_", flags)
+
+
+def create_wc_flags_to_str(flags: int) -> str:
+    """The names of what an extended queue tells."""
+    return names_of("ibv_create_cq_wc_flags", "IBV_WC_EX_WITH_", flags)

@@ -6,6 +6,7 @@ import errno
 import os
 from typing import Any
 
+from hdl.abi.enums import RdmaFeature
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs.event import AsyncEvent as GuestEvent
 from sim.programs import cards
@@ -89,6 +90,7 @@ class Context(PyverbsCM):
         else:
             raise PyverbsUserError("Device name must be provided")
         self.name = self.card.name
+        self.card.inboxes.open(self)
         self._opened()
 
     @staticmethod
@@ -118,7 +120,9 @@ class Context(PyverbsCM):
 
     def query_device(self) -> DeviceAttr:
         """Limits and capabilities."""
-        return DeviceAttr(self.card.context.query_device())
+        driver = self.card.context
+        resize = driver.device.has(RdmaFeature.RESIZE) and driver.device.has(RdmaFeature.SRQ)
+        return DeviceAttr(driver.query_device(), resize=resize)
 
     def query_device_ex(self, ex_input: Any = None) -> DeviceAttrEx:
         """The same, and those of extensions, of which the card has none."""
@@ -181,16 +185,16 @@ class Context(PyverbsCM):
         """Waits for the next asynchronous event."""
 
         async def wait() -> GuestEvent:
-            events = self.card.context.events
-            if events is None:
+            if self.card.context.events is None:
                 raise RdmaError(errno.EOPNOTSUPP, "Events were not negotiated")
-            while (event := await events.poll()) is None:
-                await self.card.errands.until(lambda: False, most=1)
-            return event
+            inbox = self.card.inboxes.waiting(self)
+            await self.card.errands.until(lambda: bool(inbox))
+            return inbox.popleft()
 
         return AsyncEvent(ask(self.card, wait(), "Failed to get async event"))
 
     def _destroy(self) -> None:
+        self.card.inboxes.close(self)
         os.close(self.cmd_fd)
 
 
@@ -280,8 +284,9 @@ def width_to_str(width: int) -> str:
     return f"{_WIDTHS.get(width, 'Invalid width')} ({width})"
 
 
-def speed_to_str(speed: int) -> str:
+def speed_to_str(active_speed: int, active_speed_ex: int = 0) -> str:
     """Gb/s of a lane."""
+    speed = active_speed_ex or active_speed
     return f"{_SPEEDS[speed]} Gbps ({speed})" if speed in _SPEEDS else f"Invalid speed ({speed})"
 
 

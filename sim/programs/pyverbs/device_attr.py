@@ -31,9 +31,9 @@ _PLAIN = (1 << 32) - 1
 
 
 class DeviceAttr(PyverbsObject):
-    """Limits and capabilities of a device."""
+    """Limits and capabilities of a device. ``resize``: whether its shared queues can be resized."""
 
-    def __init__(self, config: Values):
+    def __init__(self, config: Values, *, resize: bool = False):
         super().__init__()
         for name in _SAME:
             setattr(self, name, config[name])
@@ -46,6 +46,8 @@ class DeviceAttr(PyverbsObject):
         self.atomic_caps = config.atomic_cap
         self.all_flags = config.device_cap_flags
         self.device_cap_flags = config.device_cap_flags & _PLAIN
+        if resize:
+            self.device_cap_flags |= enums.IBV_DEVICE_SRQ_RESIZE
 
     def __str__(self) -> str:
         return show(**{name: getattr(self, name) for name in ("fw_version", *_SAME)})
@@ -94,6 +96,7 @@ class PortAttr(PyverbsObject):
         self.port_cap_flags, self.max_msg_sz = port.port_cap_flags, port.max_msg_sz
         self.bad_pkey_cntr, self.qkey_viol_cntr = port.bad_pkey_cntr, port.qkey_viol_cntr
         self.active_width, self.active_speed = port.active_width, port.active_speed
+        self.active_speed_ex = 0
         self.link_layer = enums.IBV_LINK_LAYER_ETHERNET
         self.lid = self.lmc = self.sm_lid = self.sm_sl = self.subnet_timeout = 0
         self.init_type_reply = self.port_cap_flags2 = self.flags = 0

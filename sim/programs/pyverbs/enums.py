@@ -104,6 +104,8 @@ ibv_wr_opcode IBV_WR_ RDMA_WRITE=0 RDMA_WRITE_WITH_IMM=1 SEND=2 SEND_WITH_IMM=3 
     ATOMIC_WRITE=15 FLUSH=14
 ibv_xrcd_init_attr_mask IBV_XRCD_INIT_ATTR_ FD=1 OFLAGS=2 RESERVED=4
 ibv_placement_type IBV_FLUSH_ GLOBAL=1 PERSISTENT=2
+ibv_query_qp_data_in_order_flags IBV_QUERY_QP_DATA_IN_ORDER_ RETURN_CAPS=1
+ibv_query_qp_data_in_order_caps IBV_QUERY_QP_DATA_IN_ORDER_ WHOLE_MSG=1 ALIGNED_128_BYTES=2
 ibv_selectivity_level IBV_FLUSH_ RANGE=0 MR=1
 """
 

@@ -106,6 +106,27 @@ def write32(addr: int, data: int) -> None:
     ctypes.c_uint32.from_address(addr).value = data
 
 
+def writebe32(addr: int, val: int, offset: int = 0) -> None:
+    """Write 32 bits, the highest byte first; ``offset`` in words of 32 bits."""
+    write32(addr + 4 * offset, int.from_bytes(val.to_bytes(4, "big"), "little"))
+
+
+def writebe64(addr: int, val: int, offset: int = 0) -> None:
+    """Write 64 bits, the highest byte first; ``offset`` in words of 64 bits."""
+    write64(addr + 8 * offset, int.from_bytes(val.to_bytes(8, "big"), "little"))
+
+
+def write(addr: int, data: str | bytes, length: int, offset: int = 0) -> None:
+    """Write bytes."""
+    octets = data.encode() if isinstance(data, str) else bytes(data)
+    ctypes.memmove(addr + offset, octets, min(length, len(octets)))
+
+
+def read(addr: int, length: int, offset: int = 0) -> bytes:
+    """Read bytes."""
+    return ctypes.string_at(addr + offset, length)
+
+
 def read64(addr: int) -> int:
     """Read 64 bits."""
     return ctypes.c_uint64.from_address(addr).value

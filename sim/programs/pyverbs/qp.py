@@ -87,6 +87,7 @@ class QP(PyverbsCM):
         self.scq, self.rcq, self.srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
         self.guest: GuestQP = ask(self.card, self._create(init_attr), "Failed to create QP")
         self.qp_type, self.qp_num = init_attr.qp_type, self.guest.qp_num
+        self.card.inboxes.made("qp", self.qp_num, self.pd.context)
         self._opened(self.pd, creator, self.scq, self.rcq, self.srq)
         if qp_attr is not None:
             datagrams = self.qp_type == enums.IBV_QPT_UD
@@ -206,6 +207,7 @@ class QP(PyverbsCM):
             await self._forget()
 
         ask(self.card, close(), "Failed to destroy QP")
+        self.card.inboxes.gone("qp", self.qp_num)
 
     def __str__(self) -> str:
         return show(
@@ -311,6 +313,10 @@ class QPEx(QP):
     def wr_set_ud_addr(self, ah: Any, remote_qpn: int, remote_rkey: int) -> None:
         """Where the last datagram goes."""
         self._batch[-1].remote = ("set_wr_ud", (ah.guest, remote_qpn, remote_rkey))
+
+    def wr_send_tso(self, hdr: int, hdr_sz: int, mss: int) -> None:
+        """The card cuts nothing into segments: EOPNOTSUPP."""
+        raise PyverbsRDMAError("Failed to send TSO", errno.EOPNOTSUPP)
 
     def wr_set_xrc_srqn(self, remote_srqn: int) -> None:
         """The card has no XRC: EOPNOTSUPP."""

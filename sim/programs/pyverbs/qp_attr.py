@@ -11,6 +11,7 @@ from sim.programs.cards import Card
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.addr import AHAttr, from_route, route_of
 from sim.programs.pyverbs.base import PyverbsObject, show
+from sim.programs.pyverbs.utils import names_of
 
 __all__ = ["QPAttr", "QPCap", "QPInitAttr", "QPInitAttrEx"]
 
@@ -110,6 +111,14 @@ class QPInitAttrEx(_Init):
         self.create_flags, self.source_qpn = given["create_flags"], given["source_qpn"]
         self.max_tso_header, self.send_ops_flags = given["max_tso_header"], given["send_ops_flags"]
         self.hash_conf, self.ind_table = given["hash_conf"], given["ind_table"]
+
+    def mask_to_str(self, mask: int) -> str:
+        """The names of what a mask says."""
+        return names_of("ibv_qp_init_attr_mask", "IBV_QP_INIT_ATTR_", mask)
+
+    def flags_to_str(self, flags: int) -> str:
+        """The names of flags of creation."""
+        return names_of("ibv_qp_create_flags", "IBV_QP_CREATE_", flags)
 
     @property
     def refused(self) -> bool:

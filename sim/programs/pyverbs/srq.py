@@ -69,6 +69,7 @@ class SRQ(PyverbsCM):
         wanted = GuestSrqAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
         work = GuestSRQ.create(pd.guest, wanted, room=limits.max_srq_wr)
         self.guest: GuestSRQ = ask(self.card, work, failed)
+        self.card.inboxes.made("srq", self.guest.srqn, pd.context)
         self._opened(pd)
 
     def get_srq_num(self) -> int:
@@ -90,8 +91,13 @@ class SRQ(PyverbsCM):
         requests = [one.to_guest() for one in chain(wr)]
         ask(self.card, self.guest.post_recv(requests), "Failed to post receive to SRQ")
 
+    def post_srq_ops(self, wr: Any, bad_wr: Any = None) -> None:
+        """The card matches no tags: EOPNOTSUPP."""
+        raise PyverbsRDMAError("Failed to post SRQ operations", errno.EOPNOTSUPP)
+
     def _destroy(self) -> None:
         ask(self.card, self.guest.close(), "Failed to destroy SRQ")
+        self.card.inboxes.gone("srq", self.guest.srqn)
 
     def __str__(self) -> str:
         return show(SRQ=self.get_srq_num())
