@@ -100,7 +100,7 @@ class Qp:
     WQEs come from, instead of its own receive queue. ``told``: the events that it has had.
     ``notify_drained``: there will be one when its send queue is drained. ``binds``: it may bind
     memory windows. ``placement``: the flags of FLUSH that it may have; 0: it has neither FLUSH nor
-    ATOMIC WRITE.
+    ATOMIC WRITE. ``copies``: it may have MEMCPY.
     """
 
     pd: Pd
@@ -117,6 +117,7 @@ class Qp:
     notify_drained: bool = False
     binds: bool = False
     placement: int = 0
+    copies: bool = False
 
     @property
     def type(self) -> QpType:

@@ -182,6 +182,7 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "max_recv_sge": qp.init["max_recv_sge"],
         "max_inline": qp.init["max_inline_data"],
         "placement": int(bool(qp.placement)),
+        "copies": int(qp.copies),
         "flush.visible": int(bool(access & Access.FLUSH_GLOBAL)),
         "flush.persistent": int(bool(access & Access.FLUSH_PERSISTENT)),
         "av.sgid_index": grh["sgid_index"],

@@ -96,6 +96,7 @@ class QpCommands:
         qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs, srq), pair)
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
         qp.binds = limits.config.windows and await self._negotiated(RdmaFeature.MW)
+        qp.copies = limits.config.memcpy and await self._negotiated(RdmaFeature.MEMCPY)
         qp.placement = int(await placement_access(limits, self._negotiated))
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()

@@ -48,6 +48,7 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group) -> Record:
             "notify_drained": made.notify_drained,
             "binds": made.binds,
             "placement": made.placement,
+            "copies": made.copies,
         }
     return {}
 
@@ -185,7 +186,7 @@ class _Maker:
         cqs = self._cq(plain["send_cq"]), self._cq(plain["recv_cq"])
         qp = Qp(self._pd(plain["pd"]), *cqs, plain["init"], attrs, srq, slice=part)
         qp.qpn, qp.start, qp.binds = plain["qpn"], plain["start"], plain["binds"]
-        qp.placement = plain["placement"]
+        qp.placement, qp.copies = plain["placement"], plain["copies"]
         qp.told = {EventType(event) for event in plain["told"]}
         qp.notify_drained = plain["notify_drained"]
         return qp

@@ -54,6 +54,7 @@ class CardFeature(Enum):
     PACKED = "packed"  # packed virtqueues, beside split ones
     PLACEMENT = "placement"  # FLUSH and ATOMIC WRITE; they need ATOMICS
     PERSISTENCE = "persistence"  # FLUSH makes data persistent, as the host says; needs PLACEMENT
+    MEMCPY = "memcpy"  # copies inside host memory
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -151,7 +152,7 @@ class NicConfig:
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback, ipv6, latency, parity, packed, placement, persistence: switches of
+            loopback, ipv6, latency, parity, packed, placement, persistence, memcpy: switches of
             ``CardFeature``. A card without a feature refuses what needs it and costs nothing for
             it. persistence: whether the host keeps what reaches its memory when the power fails.
     """
@@ -208,6 +209,7 @@ class NicConfig:
     packed: bool = False
     placement: bool = False
     persistence: bool = False
+    memcpy: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -255,6 +257,7 @@ class NicConfig:
             ("two_level", "translation_lines is 0", not self.translation_lines),
             ("placement", "atomics is False", not self.atomics),
             ("persistence", "placement is False", not self.placement),
+            ("memcpy", "max_sge is 1", self.max_sge == 1),
         ):
             if getattr(self, name) and is_so:
                 raise ValueError(f"{name} must be False where {without}, not True")

@@ -37,6 +37,7 @@ REFUSED = (
     {("packed", True), ("wqes_ahead", 1)},
     {("two_level", True), ("translation_lines", 0)},
     {("placement", True), ("atomics", False)},
+    {("memcpy", True), ("max_sge", 1)},
     {("persistence", True), ("placement", False)},
     {("persistence", True), ("atomics", False)},  # as it needs placement
 )

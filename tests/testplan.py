@@ -39,6 +39,7 @@ PARTS = {
     "E-": "Errata",
     "R-": "Any load, any peer, any host",
     "P-": "Memory placement: FLUSH and ATOMIC WRITE",
+    "C-": "Copies inside host memory: MEMCPY",
 }
 
 

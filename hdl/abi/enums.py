@@ -61,6 +61,7 @@ class RdmaFeature(IntEnum):
     MW = 6
     MCAST = 7
     TWO_LEVEL = 8
+    MEMCPY = 12
     PLACEMENT = 13
     QUEUE_ERROR = 14
 
@@ -337,7 +338,7 @@ class NotifyFlags(IntFlag):
 
 class WrOpcode(IntEnum):
     """``opcode`` of a send work request. Spec: VR-4.4; 10, 12, 13 and others are refused. BIND_MW,
-    FLUSH and ATOMIC_WRITE are of extensions."""
+    FLUSH, ATOMIC_WRITE and MEMCPY are of extensions."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1
@@ -353,6 +354,7 @@ class WrOpcode(IntEnum):
     FLUSH = 14
     ATOMIC_WRITE = 15
     REG_MR = 0x20
+    MEMCPY = 0x23
 
 
 class SendFlags(IntFlag):
@@ -405,6 +407,7 @@ class WcOpcode(IntEnum):
     FLUSH = 8
     ATOMIC_WRITE = 9
     REG_MR = 10
+    MEMCPY = 12
     RECV = 128
     RECV_RDMA_WITH_IMM = 129
 

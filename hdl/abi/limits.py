@@ -23,6 +23,8 @@ MAX_PKEYS = 16
 GROUP_MEMBERS = 8
 #: Largest region in bytes: the page list's length is a le32 (VR-2.3, REG_USER_MR).
 MAX_MR_SIZE = ((1 << 32) - 1) * PAGE_SIZE
+#: Longest MEMCPY in bytes: its two SGEs together are as long as a message may be.
+MAX_COPY = 1 << 30
 #: Most pages of a region of CREATE_MR. The hardware has no limit; drivers allocate for so many.
 MAX_FAST_PAGES = 512
 
@@ -78,6 +80,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "local_ca_ack_delay": 0,
         "max_srq": config.qps - FIRST_USER_QP_INDEX if config.srq else 0,  # one of the pairs each
         "max_srq_wr": config.queue_size if config.srq else 0,
+        "max_memcpy_length": MAX_COPY if config.memcpy else 0,
         "max_srq_sge": config.max_sge if config.srq else 0,
     }
 

@@ -63,7 +63,13 @@ class WorkRequest:
     @property
     def data(self) -> bool:
         """Whether data come back into its SGEs; otherwise what they hold goes out."""
-        return self.final is not None and self.final.answer is Answer.DATA
+        return self.copies or (self.final is not None and self.final.answer is Answer.DATA)
+
+    @property
+    def copies(self) -> bool:
+        """Whether it copies inside host memory: from its second SGE to its first. Like
+        a READ it has a sink, which is told where its data go."""
+        return self.feature is CardFeature.MEMCPY
 
     @property
     def compares(self) -> bool:
@@ -148,6 +154,12 @@ def _place(opcode: WrOpcode, kind: Kind, only: Op, completion: WcOpcode) -> Work
     )
 
 
+def _copy(opcode: WrOpcode, completion: WcOpcode) -> WorkRequest:
+    """A request whose data come back without having left the card."""
+    services, feature = (Transport.RC,), CardFeature.MEMCPY
+    return WorkRequest(opcode, opcode.name, Kind.LOCAL, completion, services, feature=feature)
+
+
 _UD, _ATOMICS, _PLACES = Transport.UD, CardFeature.ATOMICS, CardFeature.PLACEMENT
 _ROWS = (
     _write(WrOpcode.RDMA_WRITE, Op.WRITE_LAST, Op.WRITE_ONLY),
@@ -164,6 +176,7 @@ _ROWS = (
     _place(WrOpcode.FLUSH, Kind.READ, Op.FLUSH, WcOpcode.FLUSH),
     _place(WrOpcode.ATOMIC_WRITE, Kind.ATOMIC, Op.ATOMIC_WRITE, WcOpcode.ATOMIC_WRITE),
     _local(WrOpcode.BIND_MW, WcOpcode.BIND_MW, bind=True, feature=CardFeature.MW),
+    _copy(WrOpcode.MEMCPY, WcOpcode.MEMCPY),
 )
 
 #: Every WR opcode that the ABI knows, by code.

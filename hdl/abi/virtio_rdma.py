@@ -113,7 +113,9 @@ CONFIG = Struct(
     le32("max_srq", "extension SRQ, else 0; this field was reserved, as were the next two"),
     le32("max_srq_wr", "extension SRQ, else 0"),
     le32("max_srq_sge", "extension SRQ, else 0"),
-    array("reserved", Scalar(4), 125),
+    array("reserved_gap", Scalar(4), 9),
+    le32("max_memcpy_length", "bytes; extension MEMCPY, else 0; this field was reserved"),
+    array("reserved", Scalar(4), 115),
 )
 
 # Control queue ---------------------------------------------------------------------------------

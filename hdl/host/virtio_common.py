@@ -38,6 +38,7 @@ _EXTENSIONS = {
     CardFeature.PAGE_SIZES: (RdmaFeature.PAGE_SIZES,),
     CardFeature.TWO_LEVEL: (RdmaFeature.TWO_LEVEL,),
     CardFeature.MCAST: (RdmaFeature.MCAST,),
+    CardFeature.MEMCPY: (RdmaFeature.MEMCPY,),
     CardFeature.PLACEMENT: (RdmaFeature.PLACEMENT,),
 }
 #: Extensions that every card has.

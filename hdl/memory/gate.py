@@ -12,6 +12,7 @@ from hdl.common.tables import TableRead
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import PACKET_GENERATION
 from hdl.ports.numbers import QpNumber
+from hdl.ports.shared import copy_piece
 
 from .types import BLOCKS, CheckedPacket, PayloadPacket
 
@@ -92,6 +93,7 @@ class HeaderGate(wiring.Component):
     Members: ``i``, ``o`` streams of TxHeader; ``decided`` In pulse, with ``good``: the oldest
     header without a verdict gets one. There is always room for it, as its header waits in a list
     that is no longer than the verdicts'.
+    A piece of a MEMCPY goes on whatever its verdict is, which it then tells (``COPY``).
     Latency: 2 cycles behind the verdict. Throughput: one per cycle, those of bad packets too.
     Reset: empty.
     """
@@ -108,13 +110,20 @@ class HeaderGate(wiring.Component):
         m.submodules.output = output = Stage(shape=TxHeader)
         connect(m, flipped(self.i), headers.i)
         connect(m, output.o, flipped(self.o))
+        good, passes = verdicts.o.payload, Signal()
         m.d.comb += [
+            passes.eq(good | headers.o.payload.copied),
             verdicts.i.valid.eq(self.decided),
             verdicts.i.payload.eq(self.good),
             output.i.payload.eq(headers.o.payload),
-            output.i.valid.eq(headers.o.valid & verdicts.o.valid & verdicts.o.payload),
-            headers.o.ready.eq(verdicts.o.valid & (output.i.ready | ~verdicts.o.payload)),
-            verdicts.o.ready.eq(headers.o.valid & (output.i.ready | ~verdicts.o.payload)),
+            output.i.valid.eq(headers.o.valid & verdicts.o.valid & passes),
+            headers.o.ready.eq(verdicts.o.valid & (output.i.ready | ~passes)),
+            verdicts.o.ready.eq(headers.o.valid & (output.i.ready | ~passes)),
         ]
+        with m.If(headers.o.payload.copied & ~good):
+            m.d.comb += [
+                output.i.payload.length.eq(0),
+                copy_piece(output.i.payload).refused.eq(1),
+            ]
         taken_at_once(m, platform, verdicts.i, "there is room for each verdict")
         return m

@@ -75,8 +75,9 @@ class Gather(wiring.Component):
     the checks of those behind it. Payload, of earlier jobs, streams meanwhile, a host beat per
     cycle: 4096 bytes at a page offset cost one beat more than aligned ones. Errors: LINE:
     LOC_PROT_ERR, or LOC_LEN_ERR when the SGEs are shorter than the packet; KEY: REM_ACCESS_ERR.
-    Nothing is sent then. A payload read that fails: ``error`` on the packet. INLINE packets begin
-    at multiples of 16 bytes of the message. Reset: empty; no host read may be in flight.
+    Nothing is sent then, but a piece of a MEMCPY goes on, and its header says so. A payload read
+    that fails: ``error`` on the packet. INLINE packets begin at multiples of 16 bytes of the
+    message. Reset: empty; no host read may be in flight.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -181,6 +182,7 @@ class Gather(wiring.Component):
             checker.key_access.eq(ACCESS_REMOTE_READ),
             checker.job.payload.source.eq(Mux(by_key, CheckSource.KEY, CheckSource.LINE)),
             checker.job.payload.check_sink.eq(job.check_sink & ~by_key),
+            checker.job.payload.copy.eq(job.header.copied),
             *named_bytes(checker.job.payload, job),
             checker.job.payload.offset.eq(Mux(by_key, 0, job.offset)),
             checker.job.payload.length.eq(Mux(job.check_sink, 0, job.header.length)),

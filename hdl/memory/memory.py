@@ -13,11 +13,14 @@ from hdl.ports.boxes import LinesPort, MemoryDrain, MemoryHost, MemoryTables, Rx
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import Activation, Completion
 from hdl.ports.packet import packet_stream
+from hdl.ports.shared import copy_piece
 
 from .atomic import AtomicUnit
+from .copy import CopyExit, LocalCopy
 from .gather import Gather
 from .scatter import Scatter
 from .sinks import ReadSinks
+from .turns import ScatterTurns
 
 __all__ = ["Memory"]
 
@@ -67,15 +70,19 @@ class Memory(wiring.Component):
         m.submodules.gather = gather = Gather(config=self._config)
         m.submodules.scatter = scatter = Scatter(config=self._config)
         m.submodules.invalidate = invalidate = Quiesce(fronts=0, parts=2)
-        connect(m, flipped(self.tx.job), gather.job)
         connect(m, gather.checked, flipped(self.tx.checked))
         connect(m, gather.generation, flipped(self.tx.generation))
-        connect(m, gather.header, flipped(self.header))
-        connect(m, gather.payload, flipped(self.payload))
-        connect(m, flipped(self.rx.job), scatter.job)
-        connect(m, scatter.checked, flipped(self.rx.checked))
-        connect(m, flipped(self.rx.effects), scatter.effects)
-        connect(m, flipped(self.received), scatter.payload)
+        if self._config.memcpy:
+            self._copy(m, gather, scatter)
+        else:
+            connect(m, flipped(self.tx.job), gather.job)
+            connect(m, gather.header, flipped(self.header))
+            connect(m, gather.payload, flipped(self.payload))
+            connect(m, flipped(self.rx.job), scatter.job)
+            connect(m, scatter.checked, flipped(self.rx.checked))
+            connect(m, flipped(self.rx.effects), scatter.effects)
+            connect(m, flipped(self.received), scatter.payload)
+            m.d.comb += self.drain.scatter_done.eq(scatter.drain_done)
         connect(m, scatter.completion, flipped(self.completions))
         connect(m, scatter.reply, flipped(self.reply))
         connect(m, scatter.landed, flipped(self.rx.landed))
@@ -93,7 +100,6 @@ class Memory(wiring.Component):
             command.done.eq(invalidate.done),
             invalidate.part_done.eq(Cat(gather.invalidate_done, scatter.invalidate_done)),
             self.drain.gather_done.eq(gather.drain_done),
-            self.drain.scatter_done.eq(scatter.drain_done),
         ]
         m.submodules.sinks = sinks = ReadSinks(config=self._config)
         connect(m, sinks.lines, flipped(self.recv_lines))
@@ -112,6 +118,45 @@ class Memory(wiring.Component):
                 m.d.comb += self.counts[f"{name}_{member}"].eq(getattr(part, member))
         keeps_offers(m, platform, self)
         return m
+
+    def _copy(self, m: Module, gather: Gather, scatter: Scatter) -> None:
+        """MEMCPY: its pieces leave the gather and enter the scatter, between packets."""
+        m.submodules.exit = leave = CopyExit(config=self._config)
+        m.submodules.copies = copies = LocalCopy(config=self._config)
+        m.submodules.turns = turns = ScatterTurns(config=self._config)
+        offered, job = self.tx.job, gather.job
+        m.d.comb += [
+            job.valid.eq(offered.valid),
+            job.payload.eq(offered.payload),
+            offered.ready.eq(job.ready),
+            copies.enter.eq(job.valid & job.ready & job.payload.header.copied),
+            copies.drain_start.eq(self.drain.start),
+            # Those that were in the gather enter the scatter behind the beginning of its drain.
+            self.drain.scatter_done.eq(scatter.drain_done & copies.drain_done),
+            turns.released.eq(scatter.released),
+            copies.released.eq(turns.landed),
+        ]
+        with m.If(offered.payload.header.copied):
+            m.d.comb += copy_piece(job.payload.header).epoch.eq(copies.epoch)
+        connect(m, gather.header, leave.header)
+        connect(m, gather.payload, leave.payload)
+        connect(m, leave.header_out, flipped(self.header))
+        connect(m, leave.payload_out, flipped(self.payload))
+        connect(m, leave.piece, copies.piece)
+        connect(m, leave.piece_data, copies.data)
+        connect(m, flipped(self.rx.job), turns.packets.job)
+        connect(m, turns.packets.checked, flipped(self.rx.checked))
+        connect(m, flipped(self.rx.effects), turns.packets.effects)
+        connect(m, flipped(self.received), turns.packets.payload)
+        connect(m, copies.job, turns.copies.job)
+        connect(m, turns.copies.checked, copies.checked)
+        connect(m, copies.effects, turns.copies.effects)
+        connect(m, copies.payload, turns.copies.payload)
+        connect(m, turns.o.job, scatter.job)
+        connect(m, scatter.checked, turns.o.checked)
+        connect(m, turns.o.effects, scatter.effects)
+        connect(m, turns.o.payload, scatter.payload)
+        connect(m, copies.copied, flipped(self.tx.copied))
 
     def _change_words(self, m: Module, scatter: Scatter) -> None:
         """Atomics: their places come from the scatter, their results go to the replier."""

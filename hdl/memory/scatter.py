@@ -115,7 +115,8 @@ class Scatter(wiring.Component):
     ingress: a packet per job with ``length`` not 0; ``write_client``; ``effects`` one per job, in
     order, each after its ``checked``: payload is written from then on (or not: ``discard``). When
     the write engine has accepted the packet's last beat, and those in front are released, they are
-    released as ``completion`` and ``reply`` (flags as in ReplyFlags) with ``landed``; ``slot``,
+    released as ``completion`` and ``reply`` (flags as in ReplyFlags) with ``landed``, and behind
+    that ``released`` tells so for a cycle, for each job; ``slot``,
     ``slot_enable``, ``slot_data``: read port of the lines of all stores (latency 1);
     ``table_client`` page lists; ``mr`` regions; ``word``: places that atomics change, when all in
     front of them is issued; ``word_done`` (a cycle): the next of those not dropped has been
@@ -142,6 +143,7 @@ class Scatter(wiring.Component):
                 "completion": Out(stream.Signature(Completion)),
                 "reply": Out(stream.Signature(Activation)),
                 "landed": Out(stream.Signature(16, always_ready=True)),
+                "released": Out(1),
                 "write_client": Out(PlacedWriteClient(config.width)),
                 "word": Out(stream.Signature(AtomicWord)),
                 "word_done": In(1),
@@ -248,8 +250,13 @@ class Scatter(wiring.Component):
         with m.If(self.effects.payload.discard & (verdicts.o.payload.use == PayloadUse.WRITE)):
             m.d.comb += plan.use.eq(PayloadUse.DISCARD)
 
-        # Writes; a packet is complete when its last beat was accepted. An atomic leaves when all in
-        # front of it has been accepted, so that its read comes behind that.
+        self._write(m)
+        return m
+
+    def _write(self, m: Module) -> None:
+        """Writes; a packet is complete when its last beat was accepted. An atomic leaves when all
+        in front of it has been accepted, so that its read comes behind that."""
+        cutter, release, drain = (m.submodules[name] for name in ("cutter", "release", "drain"))
         m.submodules.order = order = PacketOrder(depth=EFFECTS)
         through, changes = Signal(), cutter.o.p.atomic
         m.d.comb += [
@@ -272,10 +279,10 @@ class Scatter(wiring.Component):
             order.epoch.eq(cutter.o.p.epoch),
             order.executed.eq(self.word_done),
             release.written.eq(order.written),
+            self.released.eq(release.done),
             drain.leave0.eq(order.written),
             drain.epoch0.eq(order.written_epoch),
         ]
-        return m
 
     def _place(self, m: Module) -> None:
         """FLUSH and ATOMIC WRITE: what they do with the word at their place. A FLUSH reads a byte

@@ -184,6 +184,7 @@ class CheckJob(data.Struct):
 
     source: CheckSource
     check_sink: 1
+    copy: 1  # with ``check_sink``: local write is needed for the first SGE alone
     resume: 1
     function: 8
     pd: 16

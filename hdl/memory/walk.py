@@ -84,7 +84,8 @@ class SgeWalk(wiring.Component):
     """Turns the SGEs that hold a packet into requests for Translate.
 
     ``start`` with ``job`` (both in one cycle, when not ``busy``) begins a packet: ``length`` bytes
-    from byte ``offset`` of the message, or, with ``check_sink``, all of every SGE. ``busy`` falls
+    from byte ``offset`` of the message, or, with ``check_sink``, all of every SGE; with ``copy``
+    as well, all but the first are only to be read. ``busy`` falls
     when the last request has been taken, which has ``end``: it is of 0 bytes when the SGEs have
     ended before the packet (``short``, LOC_LEN_ERR) or a sink has none. SGEs of length 0 are passed
     over or requested like any other. A request's address is its ``va`` and ``into``.
@@ -121,7 +122,9 @@ class SgeWalk(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        kept = Signal(data.StructLayout({"function": 8, "pd": 16, "sink": 1}), reset_less=True)
+        kept = Signal(
+            data.StructLayout({"function": 8, "pd": 16, "sink": 1, "copy": 1}), reset_less=True
+        )
         m.submodules.reader = reader = SgeReader()
         raw, sge, sge_valid = reader.sge, Signal(Sge, reset_less=True), Signal()
         drop, move = Signal(), reader.take
@@ -159,14 +162,18 @@ class SgeWalk(wiring.Component):
             Mux(inside, -begins[:13], sge.length[:13]),
             Mux(inside, length, sge.length[:13] + ends[:13]),
         )
-        request = self.request.p
+        request, behind = self.request.p, Signal()  # behind the first SGE
+        with m.If(self.start):
+            m.d.sync += [kept.copy.eq(self.job.copy), behind.eq(0)]
+        with m.Elif(self.request.valid & self.request.ready):
+            m.d.sync += behind.eq(1)
         m.d.comb += [
             wanted.eq(low),
             request.va.eq(sge.addr),
             request.function.eq(kept.function),
             request.pd.eq(kept.pd),
             request.key.eq(sge.lkey),
-            request.access.eq(self._access | kept.sink),
+            request.access.eq(self._access | (kept.sink & ~(kept.copy & behind))),
             request.check_only.eq(kept.sink),
         ]
 

@@ -16,6 +16,7 @@ from .context import QP_MACHINES, QP_PINS, QP_TABLES, ContextPin, ContextRead
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
     PACKET_GENERATION,
+    Copied,
     Destination,
     Effects,
     FetchRequest,
@@ -223,7 +224,7 @@ class LinesPort(Signature):
 
 class TxPort(Signature):
     """Packets to send, seen from the transport: a job, and an answer to each in order;
-    ``generation``: the latest one of a QP, for those that wait."""
+    ``generation``: the latest one of a QP, for those that wait; ``copied``: a MEMCPY has ended."""
 
     def __init__(self):
         super().__init__(
@@ -231,6 +232,7 @@ class TxPort(Signature):
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
                 "generation": In(TableRead(QpNumber, PACKET_GENERATION)),
+                "copied": In(stream.Signature(Copied)),
             }
         )
 

@@ -104,6 +104,7 @@ class TxHeader(data.Struct):
     msn: 24  # AETH
     length: 13
     told: 1  # egress tells when it has been sent
+    copied: 1  # no packet, but a piece of a MEMCPY: ``COPY`` says which
     departure: Departure  # egress tells this then
     av: AddressVector
 

@@ -33,6 +33,7 @@ __all__ = [
     "TxSource",
     "TxJob",
     "TxChecked",
+    "Copied",
     "ScatterKind",
     "ScatterJob",
     "ScatterChecked",
@@ -257,6 +258,16 @@ class TxJob(data.Struct):
     va: 64
     key: 32
     resume: 1
+
+
+class Copied(data.Struct):
+    """A MEMCPY has ended, with a WC status, when all of it has been written: the entry ``number``
+    of the outstanding table, of the WQE at ``position``."""
+
+    qp: QpNumber
+    number: 16
+    position: 16
+    status: 8
 
 
 class TxChecked(data.Struct):

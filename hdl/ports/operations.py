@@ -37,6 +37,7 @@ __all__ = [
     "decode_packet",
     "decode_request",
     "is_atomic_write",
+    "is_copy",
     "is_datagram",
     "is_flush",
     "is_placement",
@@ -241,6 +242,14 @@ def is_placement(config: NicConfig, completion: Value) -> Value:
     if not config.placement:
         return Const(0, 1)
     return completion.matches(*(row.completion for row in WORK_REQUESTS.values() if row.placement))
+
+
+def is_copy(config: NicConfig, completion: Value) -> Value:
+    """Whether a work request with this opcode of its CQE copies inside host memory. It has the
+    sink of a READ, and nothing of it leaves the card."""
+    if not config.memcpy:
+        return Const(0, 1)
+    return completion.matches(*(row.completion for row in WORK_REQUESTS.values() if row.copies))
 
 
 def packet_code(

@@ -128,6 +128,7 @@ class QpCfg(data.Struct):
     av: AddressVector
     placement: 1  # FLUSH and ATOMIC WRITE may come, and be posted
     flush: PlacementRights  # what FLUSH of the peer may ask for
+    copies: 1  # MEMCPY may be posted
 
 
 class QpFetch(data.Struct):
@@ -166,6 +167,7 @@ class QpTx(data.Struct):
     reads: 8  # READs started, modulo 256
     unasked: 7  # packets since the last that asked for an acknowledgement
     error: 1  # a WQE failed here: everything later is flushed
+    copying: 1  # the WQE before ``high`` is a MEMCPY, which counts among the READs
     # Counts the rewinds of the scheduler, modulo 256. A WQE of another generation was fetched
     # before the last one, and is dropped.
     generation: GENERATION
@@ -332,9 +334,12 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
         cuts |= {"flush": 0}
     # Of a message's address one bit more tells that it is beyond all regions.
     responder = _kept(QpRx, {"va": address + 1})
-    pair = -1
+    absent: dict[str, int] = {}
     if not config.placement:
-        pair = _kept(QpCfg, {"placement": 0, "flush": 0})
+        absent |= {"placement": 0, "flush": 0}
+    if not config.memcpy:
+        absent |= {"copies": 0}
+    pair = _kept(QpCfg, absent) if absent else -1
     if not config.ipv6:
         vector = data.Layout.cast(QpCfg)["av"].offset
         fields = data.Layout.cast(AddressVector)
@@ -345,6 +350,7 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
     return {
         "mrs": _kept(MrRow, cuts),
         "qp_cfg": pair,
+        **({} if config.memcpy else {"qp_tx": _kept(QpTx, {"copying": 0})}),
         "qp_rx": responder,
         "qp_rx_ahead": responder,
         "queues": rings,

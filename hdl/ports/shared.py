@@ -13,10 +13,11 @@ from hdl.abi.layout import Struct, amaranth_layout
 from hdl.abi.virtio_rdma import WR_RDMA, WR_REG, WR_UD
 from hdl.wire.gateware import swap
 
-from .rows import PlacementRights
+from .rows import PlacementRights, ReadSink
 
 __all__ = [
     "BIND_FIELDS",
+    "COPY",
     "EX",
     "FLUSH_JOB",
     "IN_VA",
@@ -24,6 +25,7 @@ __all__ = [
     "VA",
     "WQE_FLUSH",
     "WIRE_FLUSH",
+    "copy_piece",
     "ex",
     "flush_job",
     "in_va",
@@ -70,6 +72,24 @@ IN_VA = {
     name: member for member in ("aeth", "deth") for name, _ in VA[member].shape if name != "unused"
 }
 
+#: ``va``, ``rkey`` and ``imm`` of a ``TxHeader`` that is a piece of a MEMCPY; the QP is that of
+#: ``departure``, and ``length`` the bytes of the piece.
+COPY = data.StructLayout(
+    {
+        "sink": ReadSink,  # its first SGE is the destination
+        "offset": 32,  # of the piece in that SGE
+        "number": 16,  # of the WQE's entry in the outstanding table
+        "begins": 1,  # the first piece: it has no bytes, both ranges are checked with it
+        "ends": 1,  # the last piece
+        "position": 16,  # of the WQE in its send queue
+        "pd": 16,
+        "function": 8,
+        "epoch": 1,  # of the drain, see ``LocalCopy``
+        "refused": 1,  # the gather's check was not good: it has no bytes
+        "unused": 22,
+    }
+)
+
 #: The beginning of a send WQE's ``wr``, as far as a card keeps it, by what the work request is.
 OPERANDS = data.UnionLayout(
     {
@@ -86,6 +106,11 @@ BIND_FIELDS = ("pd", "flow_label", "traffic_class", "sl", "dgid")
 def ex(row) -> data.View:
     """The ``imm`` of a row, an ``EX``."""
     return data.View(EX, row.imm)
+
+
+def copy_piece(header) -> data.View:
+    """What a ``TxHeader`` that is a piece of a MEMCPY says, a ``COPY``."""
+    return data.View(COPY, Cat(header.va, header.rkey, header.imm))
 
 
 def wire_flush(header) -> data.View:

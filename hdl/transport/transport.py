@@ -1,6 +1,6 @@
 """The transport: from decoded WQEs to packets, and from packets to what they bring about."""
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Module, Mux
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -11,6 +11,7 @@ from hdl.common.count import COUNT
 from hdl.common.fifo import StreamFifo
 from hdl.common.quiesce import Quiesce
 from hdl.common.skid import Skid
+from hdl.common.streams import one_of
 from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.csr.command import TransportCommands
@@ -25,6 +26,7 @@ from hdl.ports.regions import RegionKeyPorts
 
 from .outstanding.sinks import SinkPool
 from .outstanding.table import OutstandingTable
+from .outstanding.types import Fail, Finish
 from .receive.qp_counters import QpCounters
 from .receive.receive import Receive
 from .receive.types import COUNTERS as RECEIVE_COUNTERS
@@ -191,8 +193,7 @@ class Transport(wiring.Component):
         connect(m, sinks.long, requester.long_sinks)
         m.d.comb += requester.any_sinks.eq(sinks.any)
         connect(m, outstanding.dropped, sinks.dropped)
-        connect(m, requester.finish, outstanding.finish)
-        connect(m, requester.fail, outstanding.fail)
+        self._ends(m, requester, outstanding)
         connect(m, requester.job, arbiter.job0)
         connect(m, arbiter.checked0, requester.checked)
         connect(m, replier.job, arbiter.job1)
@@ -215,6 +216,29 @@ class Transport(wiring.Component):
             activate.payload.flags.eq(asked.payload.flags),
             asked.ready.eq(activate.ready),
         ]
+
+    def _ends(self, m, requester, outstanding) -> None:
+        """What ends a WQE beside answers: its packets, and of a MEMCPY the memory box."""
+        if not self._config.memcpy:
+            connect(m, requester.finish, outstanding.finish)
+            connect(m, requester.fail, outstanding.fail)
+            return
+        copied, failed = self.tx.copied.payload, self.tx.copied.payload.status != 0
+        finish = stream.Signature(Finish).create(path=("copied_finish",))
+        fail = stream.Signature(Fail).create(path=("copied_fail",))
+        m.d.comb += [
+            finish.payload.qp.eq(copied.qp),
+            finish.payload.number.eq(copied.number),
+            finish.payload.ends.eq(1),
+            finish.valid.eq(self.tx.copied.valid & ~failed),
+            fail.payload.qp.eq(copied.qp),
+            fail.payload.position.eq(copied.position),
+            fail.payload.status.eq(copied.status),
+            fail.valid.eq(self.tx.copied.valid & failed),
+            self.tx.copied.ready.eq(Mux(failed, fail.ready, finish.ready)),
+        ]
+        one_of(m, requester.finish, finish, outstanding.finish)
+        one_of(m, requester.fail, fail, outstanding.fail)
 
     def _retry(self, m, requester, outstanding, receive, timers) -> None:
         """What makes a QP go back: no report of it is lost, as the list has room for each QP."""

@@ -15,8 +15,6 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from hdl.abi.enums import (
-    AtomicCap,
-    DeviceCap,
     Mtu,
     QpAttrMask,
     QpState,
@@ -27,6 +25,7 @@ from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, PAGE_SIZE
 from sim.endpoint.completions import Completions, shown
 from sim.endpoint.connections import Background, Connections
 from sim.endpoint.fields import BadRequest, parse
+from sim.endpoint.opcodes import INVALIDATING, lacks
 from sim.guest.driver.errors import CommandError, RdmaError
 from sim.guest.verbs import (
     AH,
@@ -60,8 +59,6 @@ Reply = dict[str, Any]
 _PASSIVE = ("info", "write_mem", "read_mem", "poll", "impair", "quit")
 #: What requests of the connection manager begin with.
 _CM = "cm_"
-_ATOMIC = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
-_INVALIDATING = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
 
 
 class World(Protocol):
@@ -395,7 +392,7 @@ class Session:
             request.set_wr_atomic_write(f.rkey, f.remote_addr, f.data)
         else:
             request.set_remote(f.rkey, f.remote_addr, f.compare_add, f.swap)
-        if f.opcode in _INVALIDATING:
+        if f.opcode in INVALIDATING:
             request.invalidate_rkey = f.invalidate_rkey
         await self._completions.collect()
         await qp.post_send(request)
@@ -413,16 +410,8 @@ class Session:
         return {"rkey": mr.key}
 
     def _check_opcode(self, opcode: WrOpcode) -> None:
-        """Refuse what the device does not have, here: it says so only for whole groups."""
-        device = self._context.query_device()
-        lacking = False
-        if opcode in _ATOMIC:
-            lacking = device.atomic_cap == AtomicCap.NONE
-        elif opcode in (*_INVALIDATING, WrOpcode.REG_MR):
-            lacking = not device.device_cap_flags & DeviceCap.MEM_MGT_EXTENSIONS
-        elif opcode in (WrOpcode.FLUSH, WrOpcode.ATOMIC_WRITE):
-            lacking = not device.device_cap_flags & DeviceCap.ATOMIC_WRITE
-        if lacking:
+        """Refuse what the device does not have, here."""
+        if lacks(self._context.query_device(), opcode):
             raise RdmaError(errno.EOPNOTSUPP, f"This device has no {opcode.name}")
 
     async def _poll(self, f: Fields) -> Reply:

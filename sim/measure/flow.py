@@ -89,6 +89,11 @@ class Traffic:
         return self.opcode in _ATOMICS
 
     @property
+    def copies(self) -> bool:
+        """Whether what moves stays in the host."""
+        return self.opcode == WrOpcode.MEMCPY
+
+    @property
     def fetches(self) -> bool:
         """Whether what moves is brought back to the requester."""
         return self.atomic or self.opcode == WrOpcode.RDMA_READ
@@ -176,6 +181,8 @@ class Flow:
         if traffic.fetches:
             local, remote = remote, local
         pieces = self._pieces(local, at, shape.size)
+        if traffic.copies:
+            pieces.insert(0, remote.sge(at, shape.size))
         request = SendWR(self.number << _SEQUENCE | sequence, traffic.opcode, pieces, flags)
         if self.lane.way is not None:
             request.set_wr_ud(self.lane.way, self.peer.qp_num, QKEY)

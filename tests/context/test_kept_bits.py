@@ -6,12 +6,13 @@ from amaranth.lib import data
 from hdl.config import NicConfig
 from hdl.context.table import Table
 from hdl.ports.headers import AddressVector
-from hdl.ports.rows import MrRow, QpCfg, QpRx, QueueRow, kept_bits
+from hdl.ports.rows import MrRow, QpCfg, QpRx, QpTx, QueueRow, kept_bits
 from tests.simulate import simulate
 
 ROWS = {
     "mrs": MrRow,
     "qp_cfg": QpCfg,
+    "qp_tx": QpTx,
     "qp_rx": QpRx,
     "qp_rx_ahead": QpRx,
     "queues": QueueRow,
@@ -28,12 +29,12 @@ def left_out(config):
 
 
 def test_a_card_with_everything_keeps_all():
-    card = NicConfig(page_sizes=True, two_level=True, mw=True, placement=True)
+    card = NicConfig(page_sizes=True, two_level=True, mw=True, placement=True, memcpy=True)
     assert set(left_out(card).values()) == {0}
 
 
 def test_of_a_short_address_the_bits_that_can_be_set():
-    out = left_out(NicConfig(address_bits=24, placement=True))
+    out = left_out(NicConfig(address_bits=24, placement=True, memcpy=True))
     va = data.Layout.cast(QpRx)["va"]
     assert out["qp_rx"] == out["qp_rx_ahead"] == ((1 << 64) - (1 << 25)) << va.offset
     assert out["queues"].bit_count() == 3 * 40
@@ -43,7 +44,7 @@ def test_of_a_short_address_the_bits_that_can_be_set():
 def test_without_ipv6_the_address_alone():
     """What the GIDs of all IPv4 addresses begin with, and a label that no header carries."""
     out = (
-        left_out(NicConfig(ipv6=False, placement=True))["qp_cfg"]
+        left_out(NicConfig(ipv6=False, placement=True, memcpy=True))["qp_cfg"]
         >> data.Layout.cast(QpCfg)["av"].offset
     )
     vector = data.Layout.cast(AddressVector)
@@ -53,9 +54,16 @@ def test_without_ipv6_the_address_alone():
 
 
 def test_without_placement_the_rights_of_flush():
-    out = left_out(NicConfig())
-    assert out["qp_cfg"] == 7 << Shape.cast(QpCfg).width - 3
+    out = left_out(NicConfig(memcpy=True))
+    assert out["qp_cfg"] == 7 << Shape.cast(QpCfg).width - 4
     assert out["mrs"] == 3 << Shape.cast(MrRow).width - 2
+    assert not out["qp_rx"] and not out["queues"]
+
+
+def test_without_copies_the_bits_of_a_qp_that_copies():
+    out = left_out(NicConfig(placement=True))
+    assert out["qp_cfg"] == 1 << Shape.cast(QpCfg).width - 1
+    assert out["qp_tx"] == 1 << data.Layout.cast(QpTx)["copying"].offset
     assert not out["qp_rx"] and not out["queues"]
 
 

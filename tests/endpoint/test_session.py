@@ -353,7 +353,8 @@ def test_what_the_device_does_not_have():
         c = await Client.open()
         _mr, a, _b = await c.pair()
         for opcode in ("ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD", "LOCAL_INV", "SEND_WITH_INV",
-                       "RDMA_READ_WITH_INV", "REG_MR", "FLUSH", "ATOMIC_WRITE"):  # fmt: skip
+                       "RDMA_READ_WITH_INV", "REG_MR", "FLUSH", "ATOMIC_WRITE",
+                       "MEMCPY"):  # fmt: skip
             text = f"This device has no {opcode}"
             await c.fails(errno.EOPNOTSUPP, text, "post_send", qp=a["qp"], opcode=opcode)
         ah = dict(THERE, dest_qpn=1, qkey=2)

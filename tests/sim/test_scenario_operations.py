@@ -27,9 +27,9 @@ def test_everything_is_drawn() -> None:
     assert {life.ending for life in lives} == set(Ending)
     ways = [way for life in lives for way in life.ways]
     messages = [message for way in ways for message in way.messages]
-    # The cards of campaigns have no memory placement.
-    placement = {WrOpcode(one.code) for one in WORK_REQUESTS.values() if one.placement}
-    assert {message.opcode for message in messages} == set(WrOpcode) - placement
+    # The cards of campaigns have no memory placement, and no copies.
+    others = {WrOpcode(r.code) for r in WORK_REQUESTS.values() if r.placement or r.copies}
+    assert {message.opcode for message in messages} == set(WrOpcode) - others
     assert {message.wrong for message in messages} == set(Wrong) - {Wrong.QKEY}
     assert {message.kind for message in messages if message.flags & SendFlags.FENCE} == {
         Kind.LOCAL,

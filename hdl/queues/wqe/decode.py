@@ -101,7 +101,15 @@ class WqeDecode(wiring.Component):
         counts = Signal()  # a cycle later: the next slot comes another later
         m.d.sync += counts.eq(fresh & (num_sge[5:].any() | (slot.slot < num_sge[:5])))
         add_up(m, sum_, slot.data[_SGE_LENGTH : _SGE_LENGTH + 32], counts)
-        conclude = self._result(m, fields, length, sum_)
+        uneven = Signal()
+        if self._config.memcpy:
+            differs = Signal(32, reset_less=True)  # of two lengths
+            with m.If(counts):
+                m.d.sync += differs.eq(differs ^ slot.data[_SGE_LENGTH : _SGE_LENGTH + 32])
+            with m.If(number == 0):
+                m.d.sync += differs.eq(0)
+            m.d.comb += uneven.eq(differs.any())
+        conclude = self._result(m, fields, length, sum_, uneven)
         operation, operands = self.o.payload.wqe.operation, Signal(Slot)
         if self._config.atomics:
             pair = atomic_operands(operation, fields["compare_add"], fields["swap"])
@@ -191,8 +199,10 @@ class WqeDecode(wiring.Component):
         m.d.sync += fresh.eq(step & in_part & part[0] & (part < 64))
         return slot, slot_valid, fresh, free
 
-    def _result(self, m: Module, fields: ElementFields, length: Signal, sum_: Signal):
-        """The WQE that the fields say.
+    def _result(
+        self, m: Module, fields: ElementFields, length: Signal, sum_: Signal, uneven: Signal
+    ):
+        """The WQE that the fields say; ``uneven``: its two SGEs have not the same length.
 
         Returns a function that adds what its length and its status are."""
         num_sge, inline = Signal(32), Signal()
@@ -210,9 +220,9 @@ class WqeDecode(wiring.Component):
             wqe.inline.eq(inline),
             wqe.length.eq(total),
         ]
-        if self._config.placement:
+        if self._config.placement or self._config.memcpy:
             with m.If(~self.receive):
-                m.d.comb += wqe.length.eq(fields.length(wqe.operation, total))
+                m.d.comb += wqe.length.eq(fields.length(wqe.operation, total, uneven))
         m.d.comb += [wqe[name].eq(fields[name]) for name in FIELDS]
         if self._config.ud or self._config.windows:
             m.d.comb += self.o.payload.destination.eq(fields.destination(m))

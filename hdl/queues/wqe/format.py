@@ -17,7 +17,7 @@ from hdl.abi.wqe_formats import (
 )
 from hdl.config import NicConfig
 from hdl.ports.jobs import Destination, Sge
-from hdl.ports.operations import RequestOperation, decode_request, is_placement
+from hdl.ports.operations import RequestOperation, decode_request, is_copy, is_placement
 from hdl.ports.shared import BIND_FIELDS
 from hdl.wire.gateware import swap as swap_bytes
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
@@ -201,9 +201,13 @@ class ElementFields:
         }
         return data.View(RequestOperation, self._by_format(lambda form: found[form.name]))
 
-    def length(self, operation: RequestOperation, data_bytes: Value) -> Value:
+    def length(self, operation: RequestOperation, data_bytes: Value, uneven: Value) -> Value:
         """Bytes of the message of a WQE whose SGEs, or inline bytes, are ``data_bytes``. A FLUSH
-        says how many it is about, an ATOMIC WRITE is one of a word."""
+        says how many it is about, an ATOMIC WRITE is one of a word. Both SGEs of a MEMCPY are as
+        long as what it copies, else (``uneven``) it is one of no bytes, which admission refuses."""
+        copies = is_copy(self._config, operation.completion)
+        if self._config.memcpy:
+            data_bytes = Mux(copies, Mux(uneven, 0, data_bytes[1:]), data_bytes)
         if not self._config.placement:
             return data_bytes
         places = is_placement(self._config, operation.completion)

@@ -71,6 +71,7 @@ class _Element:
         self.number = Signal(range(most_slots + 1))  # of the slot to write
         self.left = Signal(range(most_slots + 1))  # slots to write
         self.total = Signal(38)  # bytes of the SGEs that were written
+        self.differs = Signal(32, reset_less=True)  # of two of them, between their lengths
         self.answered = Signal()  # the verdict has gone ahead of the last slots
         self.is_atomic, self.operands = Signal(), Signal(8 * SLOT_BYTES)
         self.stored = Signal()  # the operands have been written
@@ -132,6 +133,11 @@ class WholeWqes(wiring.Component):
         # The lengths of the SGEs that have been written, and of the one that is.
         length = sge[_LENGTH : _LENGTH + 32]
         lengths = wide_sum(m, element.total, length, block=18)
+        if self._config.memcpy:
+            with m.If(self.slot_valid):
+                m.d.sync += element.differs.eq(
+                    length ^ (element.differs & (element.number != 0).replicate(32))
+                )
         with m.FSM(name="decode"):
             self._begin(m, element)
             # LINE: takes a line, unless the buffer has failed, and judges the lengths; ends with
@@ -242,7 +248,9 @@ class WholeWqes(wiring.Component):
             verdict.odd.eq(element.is_odd | (total > MAX_MESSAGE)),
             wqe.operation.eq(fields.operation(m)),
             wqe.inline.eq(inline),
-            wqe.length.eq(fields.length(wqe.operation, Mux(inline, behind, total))),
+            wqe.length.eq(
+                fields.length(wqe.operation, Mux(inline, behind, total), element.differs.any())
+            ),
         ]
         m.d.comb += [
             wqe[name].eq(fields[name]) for name in FIELDS if name not in ("num_sge", "wr_id")

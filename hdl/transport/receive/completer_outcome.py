@@ -10,7 +10,7 @@ from hdl.abi.enums import WcStatus
 from hdl.config import ACTIVATION_FLAGS, NicConfig
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Effects, LineStore, Oldest, ScatterJob, ScatterKind
-from hdl.ports.operations import unanswered
+from hdl.ports.operations import is_copy, unanswered
 from hdl.ports.rows import QpAck
 from hdl.ports.shared import ex
 
@@ -110,7 +110,9 @@ def _decide_poke(
     1, 10.8.3)."""
     work, ack, oldest, facts, entry = s.work, s.ack, s.oldest, s.facts, s.oldest.entry
     # Behind an error the row may be ahead: an answer that was undone had moved it on.
-    acknowledged = facts.acknowledged & ~entry.data & ~work.in_error
+    # A MEMCPY has no packets, so this is true of it when those before it are.
+    unsent = ~entry.data | is_copy(config, entry.completion)
+    acknowledged = facts.acknowledged & unsent & ~work.in_error
     with m.If(work.timeout):
         with m.If(work.in_error | (ack.status != 0)):
             pass  # what is outstanding is flushed

@@ -10,7 +10,7 @@ from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
 from hdl.ports.jobs import SHORT_SINK_SGES, Destination, FetchStatus, SendFetched, SendWqe
 from hdl.ports.numbers import QpNumber, ordinal_of
-from hdl.ports.operations import is_datagram, is_placement, request_serves
+from hdl.ports.operations import is_copy, is_datagram, is_placement, request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.ports.shared import wqe_flush
 from hdl.wire.constants import mapped_gid
@@ -30,6 +30,8 @@ __all__ = ["GidFacts", "RequestAdmission", "broken_rules"]
 PATIENCE = 255
 #: Rows of the GID table of which one is chosen behind a RAM; what the groups give is joined later.
 GID_GROUP = 4
+#: SGEs of a MEMCPY: where to, where from.
+COPY_SGES = 2
 #: Bits that are compared behind a RAM, in one look-up table.
 PIECE = 6
 
@@ -41,16 +43,19 @@ def broken_rules(m: Module, config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Valu
     The QP's row comes out of RAM: what it says is kept before it is combined with the WQE.
     """
     operation, bits = wqe.operation, len(cfg.max_inline)
+    copies = is_copy(config, operation.completion)
     rules = [
         ~request_serves(config, operation, cfg.type),
-        wqe.num_sge > cfg.max_send_sge,
-        operation.data & (cfg.max_rd_atomic == 0),
+        ~copies & (wqe.num_sge > cfg.max_send_sge),
+        operation.data & ~copies & (cfg.max_rd_atomic == 0),
         # What the WQE says alone; the operands of an atomic lie in that slot.
         (wqe.inline & (operation.data | wqe.length[bits:].any()))
         | ((operation.kind == Kind.ATOMIC) & (wqe.num_sge > OPERAND_SLOT)),
     ]
     if config.windows:
         rules.append(operation.bind & ~cfg.binds)
+    if config.memcpy:
+        rules.append(copies & ~cfg.copies)
     if config.placement:
         places, flush = is_placement(config, operation.completion), wqe_flush(wqe)
         unknown = (flush.type.as_value() == 0) | (flush.unknown != 0) | (flush.beyond != 0)
@@ -159,6 +164,7 @@ class RequestAdmission(wiring.Component):
                 "row": In(QpTx),
                 "newer": In(1),
                 "begun": In(1),
+                "newest": In(1),
                 "oldest": In(16),
                 "room": In(1),
                 "sinks": In(2),
@@ -202,7 +208,8 @@ class RequestAdmission(wiring.Component):
 
         full, lacks, room = self._room(m, self._is_stopped())
         local = self.wqe.wqe.operation.kind == Kind.LOCAL
-        local &= self._config.fast_registration  # there are no others
+        copies = is_copy(self._config, self.wqe.wqe.operation.completion)
+        local &= ~copies & self._config.fast_registration  # there are no others
         m.d.comb += self.load.eq(at_rows)
         with m.FSM(name="admit"):
             # IDLE: no WQE is being admitted; ``start`` ends it.
@@ -267,7 +274,9 @@ class RequestAdmission(wiring.Component):
                 m.next = "IDLE"
                 with m.If(finished):
                     end(Redirect.SKIP)
-                with m.Elif(self.fails):
+                with m.Elif(copies & (~self.newest | self.row.whole)):
+                    end(Redirect.EXECUTED)  # all of it is on its way
+                with m.Elif(self.fails & ~copies):
                     end(Redirect.FAILED)
                 with m.Elif(local):
                     end(Redirect.EXECUTED)
@@ -340,6 +349,9 @@ class RequestAdmission(wiring.Component):
         waits = older.any() & (operation.kind == Kind.LOCAL) & operation.invalidate
         # For both of them, and then one is chosen: in this order it takes less time.
         limits = [behind_reads(wqe, reads, most_reads) for reads in found]
+        copies = is_copy(self._config, operation.completion)
+        if self._config.memcpy:
+            limits = self._behind_copies(m, at_rows, copies, found, limits)
         spent = self.spent if self._paced else 0
         holds = wqe_holds(cfg, pauses=self._recovery.pauses(ack), spent=spent)
         if self._paced:
@@ -348,11 +360,13 @@ class RequestAdmission(wiring.Component):
             self.stopped.eq(self._is_stopped()),
             self.reset.eq(cfg.state == QpState.RESET),
             idle.eq(holds.state | holds.pause),
-            most_reads.eq(cfg.max_rd_atomic),
+            # A copy is nothing to the peer: one may always be under way.
+            most_reads.eq(Mux(copies & (cfg.max_rd_atomic == 0), 1, cfg.max_rd_atomic)),
             misfit.eq(
                 ((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES))
                 | too_long
                 | self._has_data(wqe)
+                | (copies & ((wqe.num_sge != COPY_SGES) | (wqe.length == 0)))
             ),
         ]
         blocked, cause = Signal(), Signal(8)
@@ -373,6 +387,19 @@ class RequestAdmission(wiring.Component):
         with m.Elif(misfit):
             m.d.comb += cause.eq(WcStatus.LOC_LEN_ERR)
         return idle, stale.any(), blocked, cause
+
+    def _behind_copies(self, m: Module, at_rows: Signal, copies: Value, found, limits) -> list:
+        """``limits``, for a row of the table and for the working copy, of which ``found`` are the
+        READs under way: behind a MEMCPY other WQEs wait until it has ended. No answer of the peer
+        then comes to a WQE behind one that has not ended, and the timer knows of packets alone."""
+        behind = [Signal(name=f"{name}_copying") for name in ("table", "copy")]
+        with m.If(at_rows):
+            for waits, row in zip(behind, (self.tx, self.row), strict=True):
+                m.d.sync += waits.eq(row.copying & ~copies)
+        return [
+            limit | (waits & reads.any())
+            for limit, waits, reads in zip(limits, behind, found, strict=True)
+        ]
 
     def _has_data(self, wqe: SendWqe) -> Value:
         """Whether a FLUSH or an ATOMIC WRITE has SGEs, or inline data."""

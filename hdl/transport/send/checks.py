@@ -36,9 +36,10 @@ class Handed(data.Struct):
     ``begins``: the first of its WQE, which must have its outstanding entry before it goes out.
     ``release``: ``line`` is not needed after it. ``finish``: entry ``number`` is complete then.
     ``told``: nothing answers it, so egress tells when it has been sent; if it ``ends`` its WQE,
-    that is complete then."""
+    that is complete then. ``copied``: it is a piece of a MEMCPY."""
 
     job: 1
+    copied: 1
     begins: 1
     release: 1
     finish: 1
@@ -83,9 +84,10 @@ class RequestChecks(wiring.Component):
     without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with packets
     has been appended; ``sent``, ``spoiled``: see ``Egress``; ``checked`` the
     gather's answers; ``release``, ``finish``: what a packet leaves to do, whatever its answer;
-    ``refused``: its WQE ends with that status. Until that is taken, when all of it has been done,
-    no further answer is. ``drain_start``, ``drain_done``: see ``Drain``; done when all handed over
-    before has been dealt with, refusals included.
+    ``refused``: its WQE ends with that status, or, with ``refused_copy``, with its last piece.
+    Until that is taken, when all of it has been done, no further answer is. ``drain_start``,
+    ``drain_done``: see ``Drain``; done when all handed over before has been dealt with, refusals
+    included.
     ``packets``: counter (``COUNT`` bits, wraps) of those sent.
     Latency: 3 cycles from ``i`` to the earliest answer taken. Throughput: one in 2 cycles.
     Errors: ``refused``. Reset: empty.
@@ -105,6 +107,7 @@ class RequestChecks(wiring.Component):
                 "release": Out(stream.Signature(8)),
                 "finish": Out(stream.Signature(Finish)),
                 "refused": Out(stream.Signature(Fail)),
+                "refused_copy": Out(1),
                 "packets": Out(COUNT),
                 "drain_start": In(1),
                 "drain_done": Out(1),
@@ -189,6 +192,7 @@ class RequestChecks(wiring.Component):
                 self.refused.payload.qp.eq(oldest.qp),
                 self.refused.payload.position.eq(oldest.position),
                 self.refused.payload.status.eq(self.checked.payload.status),
+                self.refused_copy.eq(oldest.copied),
                 refused_generation.eq(queue.o.payload.generation),
             ]
         with m.If(~self.finish.valid):
@@ -220,6 +224,7 @@ class RequestChecks(wiring.Component):
                 refused.payload.qp.eq(waiting.qp),
                 refused.payload.position.eq(waiting.position),
                 refused.payload.status.eq(WcStatus.GENERAL_ERR),
+                self.refused_copy.eq(0),
                 refused_generation.eq(waiting.generation),
             ]
         with m.If(leaves & spoiled & ~void):

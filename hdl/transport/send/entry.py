@@ -9,7 +9,7 @@ from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.jobs import SendFetched
 from hdl.ports.numbers import QpNumber
-from hdl.ports.operations import unanswered
+from hdl.ports.operations import is_copy, unanswered
 from hdl.ports.rows import QpCfg, QpTx
 from hdl.ports.shared import ex
 
@@ -74,7 +74,8 @@ class RequestEntry(wiring.Component):
         m.d.comb += [
             port.i.payload.qp.eq(self.qp),
             port.i.payload.number.eq(self.row.entry),
-            port.i.payload.unsent.eq(unsent),
+            # The gather and the scatter end a MEMCPY, not an answer.
+            port.i.payload.unsent.eq(unsent | is_copy(self._config, operation.completion)),
             entry.position.eq(wqe.position),
             entry.head.eq(wqe.head),
             entry.wr_id.eq(wqe.wqe.wr_id),

@@ -6,10 +6,17 @@ from amaranth.lib import data
 from hdl.config import NicConfig
 from hdl.ports.numbers import ordinal_of
 from hdl.ports.operations import is_placement, packet_code, unanswered
-from hdl.ports.shared import WIRE_FLUSH, ex, in_va, operands, wqe_flush
+from hdl.ports.shared import WIRE_FLUSH, copy_piece, ex, in_va, operands, wqe_flush
 from hdl.wire.opcodes import Kind
 
-__all__ = ["ACK_AFTER", "Place", "datagram_headers", "note_departure", "request_headers"]
+__all__ = [
+    "ACK_AFTER",
+    "Place",
+    "copy_headers",
+    "datagram_headers",
+    "note_departure",
+    "request_headers",
+]
 
 #: An acknowledgement is asked for on the last packet of a message and after this many packets
 #: without: peers stop at a limited number of unacknowledged packets (Soft-RoCE at 129).
@@ -62,6 +69,23 @@ def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) 
         flush, asked = data.View(WIRE_FLUSH, header.imm), wqe_flush(wqe)
         with m.If(is_placement(config, operation.completion)):
             m.d.comb += [header.imm.eq(0), flush.type.eq(asked.type), flush.level.eq(asked.level)]
+
+
+def copy_headers(m: Module, header, cfg, row, position) -> None:
+    """What a piece of a MEMCPY says instead, but for where it stands; nothing of it leaves."""
+    piece = copy_piece(header)
+    m.d.comb += [
+        header.copied.eq(1),
+        piece.sink.eq(row.sink),
+        piece.offset.eq(row.offset),
+        piece.number.eq(row.entry),
+        piece.position.eq(position),
+        piece.pd.eq(cfg.pd),
+        piece.function.eq(cfg.function),
+        piece.epoch.eq(0),
+        piece.refused.eq(0),
+        piece.unused.eq(0),
+    ]
 
 
 def datagram_headers(m: Module, config: NicConfig, header, wqe, cfg, destination) -> None:

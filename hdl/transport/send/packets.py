@@ -3,6 +3,7 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import raised
@@ -10,13 +11,21 @@ from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_BYTES, OPERANDS_AT
 from hdl.ports.jobs import PACKET_GENERATION, Destination, SendFetched, TxJob, TxSource
 from hdl.ports.numbers import QpNumber
-from hdl.ports.operations import is_datagram, is_placement
+from hdl.ports.operations import is_copy, is_datagram, is_placement
 from hdl.ports.rows import QpCfg, QpTx
+from hdl.ports.shared import copy_piece
 from hdl.wire.constants import MAX_MTU
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from ..recovery.segment import fit, mtu_bytes, ragged_bits, whole_packets
-from .headers import Place, datagram_headers, note_departure, request_headers
+from .copies import PIECE, CopyPieces
+from .headers import (
+    Place,
+    copy_headers,
+    datagram_headers,
+    note_departure,
+    request_headers,
+)
 from .redirect import Redirect
 from .row import Step
 
@@ -104,9 +113,12 @@ class RequestPackets(wiring.Component):
         whole, odd = Signal(24, reset_less=True), Signal(5, reset_less=True)
         ragged = odd.any()
         # In this turn, as the quantum counts; as registers: at least one, as many as may be.
-        sent, some, most = Signal(range(self._quantum + LONGEST)), Signal(), Signal()
+        sent, some, most = Signal(range(2 * self._quantum + LONGEST)), Signal(), Signal()
         payload, carry, step = Signal(13), Signal(), Signal(Step)
         offering = Signal()  # the job has been offered: it stays until it is taken
+        copies = is_copy(self._config, operation.completion)
+        fetches = operation.data & ~copies
+        piece = self._copies(m, copies, offering)
         contended, spent = Signal(), Signal()
         m.d.sync += contended.eq(self.contended)
         with m.If(self.take):
@@ -114,11 +126,11 @@ class RequestPackets(wiring.Component):
         m.d.comb += [
             self.held.eq(held),
             place.first.eq(row.offset == 0),
-            place.last.eq(fit(left, mtu) | operation.data),
+            place.last.eq((fit(left, mtu) & ~piece.check) | fetches | piece.ending),
             place.left.eq(left),
-            payload.eq(Mux(place.last, left, mtu)),
+            payload.eq(Mux(place.last, left, mtu) & (~piece.bare).replicate(13)),
             spent.eq(most & contended),
-            self.single.eq((whole == 0) | ((whole == 1) & ~ragged) | operation.data),
+            self.single.eq(((whole == 0) | ((whole == 1) & ~ragged) | operation.data) & ~copies),
             self.psns.eq(whole - ~ragged),
             self.last.eq(place.last),
             self.handed.eq(self.job.valid & self.job.ready),
@@ -127,22 +139,29 @@ class RequestPackets(wiring.Component):
         if self._config.placement:
             with m.If(is_placement(self._config, operation.completion)):
                 m.d.comb += self.psns.eq(0)  # whatever the length is that a FLUSH names
+        with m.If(copies):
+            m.d.comb += self.psns.eq(-1)  # it has none
         weight = self._size(m, wqe, mtu)
+        taken = weight & (~piece.check).replicate(len(weight))  # of the quantum, by the packet
         left_whole = whole_packets(m, mtu_code, left, "left_whole")
         self._job(m, place, payload, some)
+        if self._config.memcpy:
+            self._copy_job(m, copies, piece)
         self._departure(m, operation, left_whole, ragged)
 
         def end(way: Redirect) -> None:
             m.d.comb += [self.end.eq(1), self.way.eq(way)]
             m.next = "IDLE"
 
-        mtu_now = mtu_bytes(m, cfg.path_mtu)
+        code = Mux(copies, self._piece_code, cfg.path_mtu) if self._config.memcpy else cfg.path_mtu
+        mtu_now = mtu_bytes(m, code)
         whole_now = whole_packets(m, cfg.path_mtu, wqe.length)
         with m.FSM(name="cut"):
             # IDLE: how the WQE is cut is worked out while it is being admitted; ``start`` ends it.
             with m.State("IDLE"):
+                m.d.comb += piece.idle.eq(1)
                 m.d.sync += [
-                    mtu_code.eq(cfg.path_mtu),
+                    mtu_code.eq(code),
                     mtu.eq(mtu_now),
                     whole.eq(whole_now),
                     odd.eq(ragged_bits(cfg.path_mtu, wqe.length)),
@@ -155,34 +174,23 @@ class RequestPackets(wiring.Component):
                     m.next = "PACKET"
                     with m.If(operation.by_length & ~place.first):
                         m.next = "RESUME"
-            # RESUME: a READ goes on in its middle; its address moves on, in three cycles.
-            with m.State("RESUME"):
-                add_low(m, wqe.remote_addr, carry, wqe.remote_addr, row.offset)
-                m.next = "RESUME-MIDDLE"
-            # RESUME-MIDDLE: the second part of that sum of 64 bits; lasts one cycle.
-            with m.State("RESUME-MIDDLE"):
-                add_middle(m, wqe.remote_addr, carry, row.offset)
-                m.next = "RESUME-HIGH"
-            # RESUME-HIGH: the last part; lasts one cycle.
-            with m.State("RESUME-HIGH"):
-                add_high(m, wqe.remote_addr, carry, above=2 * OFFSET_BITS)
-                m.next = "PACKET"
+            self._resume(m, wqe, carry)
             # PACKET: a packet is offered to the gather. Ends when the gather takes it, or before
             # it is offered, when the rows or somebody else put an end to the turn.
             with m.State("PACKET"):
                 m.d.sync += [
                     step.last.eq(place.last),
                     step.payload.eq(payload),
-                    step.packets.eq(Mux(operation.by_length, raised(left_whole, ragged), 1)),
+                    step.packets.eq(Mux(operation.by_length, raised(left_whole, ragged), ~copies)),
                     step.asks.eq(self.job.payload.header.ack_request),
                 ]
                 with m.If(~offering & self.reset):
                     # Nothing of the QP may go out any more; its rows and its list are dropped.
                     end(Redirect.DROP)
-                with m.Elif(~offering & self.stopped & some):
+                with m.Elif(~offering & self.stopped & some & ~copies):
                     # The QP broke while its message was on the way: the rest is not sent.
                     end(Redirect.STOPPED)
-                with m.Elif(~offering & self.back & ~operation.data):
+                with m.Elif(~offering & self.back & ~fetches):
                     # Not with a READ: the address of one that goes on in its middle has moved.
                     end(Redirect.BACK)
                 with m.Elif(~offering & (self.urgent | self.back | spent)):
@@ -200,11 +208,12 @@ class RequestPackets(wiring.Component):
                     self.done.eq(step.last),
                     self.again.eq(~step.last),
                 ]
+                m.d.comb += piece.advance.eq(1)
                 m.d.sync += [
                     left[8:].eq(left[8:] - step.payload[8:]),
-                    sent.eq(Mux(sent < self._quantum, sent + weight, sent)),
+                    sent.eq(Mux(sent < self._quantum, sent + taken, sent)),
                     some.eq(1),
-                    most.eq(sent + weight >= self._quantum),
+                    most.eq(sent + taken >= self._quantum),
                 ]
                 m.next = "STATE"
                 with m.If(step.last):
@@ -213,6 +222,57 @@ class RequestPackets(wiring.Component):
             with m.State("STATE"), m.If(self.known):
                 m.next = "PACKET"
         return m
+
+    def _resume(self, m: Module, wqe, carry: Signal) -> None:
+        """A READ that goes on in its middle."""
+        # RESUME: a READ goes on in its middle; its address moves on, in three cycles.
+        with m.State("RESUME"):
+            add_low(m, wqe.remote_addr, carry, wqe.remote_addr, self.row.offset)
+            m.next = "RESUME-MIDDLE"
+        # RESUME-MIDDLE: the second part of that sum of 64 bits; lasts one cycle.
+        with m.State("RESUME-MIDDLE"):
+            add_middle(m, wqe.remote_addr, carry, self.row.offset)
+            m.next = "RESUME-HIGH"
+        # RESUME-HIGH: the last part; lasts one cycle.
+        with m.State("RESUME-HIGH"):
+            add_high(m, wqe.remote_addr, carry, above=2 * OFFSET_BITS)
+            m.next = "PACKET"
+
+    @property
+    def _piece_code(self) -> int:
+        """The code of the longest path MTU of the card, which is the size of a MEMCPY's pieces."""
+        return ceil_log2(self._config.mtu) - 7
+
+    def _copies(self, m: Module, copies: Value, offering: Signal):
+        """What ``CopyPieces`` says of a WQE that copies; nothing on a card without such ones."""
+        if not self._config.memcpy:
+            return PIECE.create()
+        m.submodules.piece = piece = CopyPieces()
+        m.d.comb += [
+            piece.copies.eq(copies),
+            piece.wqe.eq(self.held),
+            piece.row.eq(self.row),
+            piece.stopped.eq(self.stopped),
+            piece.offering.eq(offering),
+            piece.payload.eq(self.step.payload),
+        ]
+        return piece
+
+    def _copy_job(self, m: Module, copies: Value, piece: CopyPieces) -> None:
+        """The piece at hand, if it is one of a WQE that copies."""
+        job, cfg, row = self.job.payload, self.cfg, self.row
+        with m.If(copies):
+            copy_headers(m, job.header, cfg, row, self.held.position)
+            said = copy_piece(job.header)
+            m.d.comb += [
+                said.begins.eq(piece.begins),
+                said.ends.eq(self.last),
+                job.source.eq(Mux(piece.ending, TxSource.NONE, TxSource.LINE)),
+                job.check_sink.eq(piece.check),
+                job.request.eq(0),  # it is not sent again
+                job.offset.eq(piece.source),
+                job.resume.eq(piece.resume),
+            ]
 
     def _departure(self, m: Module, operation, whole: Value, ragged: Value) -> None:
         """What is noted of the packet when it leaves. ``whole``, ``ragged``: the full packets of
@@ -228,11 +288,13 @@ class RequestPackets(wiring.Component):
     def _size(self, m: Module, wqe, mtu: Value) -> Signal:
         """Whether packets are ``large``, and, returned, how often one counts in the quantum: known
         a cycle behind ``mtu``, before the first packet."""
-        weight = Signal(range(LONGEST + 1), reset_less=True)
-        reads = wqe.operation.data
+        weight = Signal(range(max(LONGEST, self._quantum) + 1), reset_less=True)
+        copies = is_copy(self._config, wqe.operation.completion)
+        reads = wqe.operation.data & ~copies
         m.d.sync += [
             self.large.eq(~fit(wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~reads),
-            weight.eq(Mux(mtu < UNIT, 1, mtu // UNIT)),
+            # What is copied takes no time of the line, but of the host's: a piece is a turn.
+            weight.eq(Mux(copies, self._quantum, Mux(mtu < UNIT, 1, mtu // UNIT))),
         ]
         return weight
 
@@ -240,12 +302,13 @@ class RequestPackets(wiring.Component):
         """The packet at hand."""
         job, wqe, cfg, row = self.job.payload, self.held.wqe, self.cfg, self.row
         operation = wqe.operation
+        fetches = operation.data & ~is_copy(self._config, operation.completion)
         request_headers(m, self._config, job.header, wqe, cfg, row, place)
         if self._config.ud:
             with m.If(is_datagram(self._config, cfg.type)):
                 datagram_headers(m, self._config, job.header, wqe, cfg, self.destination)
         m.d.comb += [
-            job.header.length.eq(Mux(operation.data, 0, payload)),
+            job.header.length.eq(Mux(fetches, 0, payload)),
             job.source.eq(TxSource.LINE),
             job.check_sink.eq(operation.data),
             # One with others behind it has been checked, and kept, before.

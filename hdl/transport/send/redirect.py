@@ -56,12 +56,14 @@ class RequestRedirect(wiring.Component):
     the decision saw it; ``entering``: its outstanding entry is being made, so ``fail`` and the
     rewind must wait. ``refused`` from ``RequestChecks``; ``restart``: a QP that goes back.
     ``waiting``: of its ``QpAck``: it sends nothing before its time. ``ended``: the refused packet
-    is of a WQE that has ended. To ``RequestRow``: ``load``, ``move``, ``skip``, ``error``,
-    ``save``. ``fail`` to the outstanding table, ``rewind`` to the scheduler. ``release``: the WQE's
-    line is given back behind its packets; ``released``: there is room for that. ``read``: the rows
-    of the QP at work are to be read in this cycle; ``at_hand``, 3 cycles after they are here: it
-    goes back to the WQE at hand. That is not fetched again, but begun again: ``resume``, a pulse
-    that waits for ``may_resume``. ``done``: pulse in the last cycle of every other way.
+    is of a WQE that has ended; ``refused_copy``: it is a piece of a MEMCPY, which the QP, stopped,
+    goes on with, to hand over its last piece. To ``RequestRow``: ``load``, ``move``, ``skip``,
+    ``error``, ``save``. ``fail`` to the outstanding table, ``rewind`` to the scheduler.
+    ``release``: the WQE's line is given back behind its packets; ``released``: there is room for
+    that. ``read``: the rows of the QP at work are to be read in this cycle; ``at_hand``, 3 cycles
+    after they are here: it goes back to the WQE at hand. That is not fetched again, but begun
+    again: ``resume``, a pulse that waits for ``may_resume``. ``done``: pulse in the last cycle of
+    every other way.
 
     ``rewinds``, with ``save``: the row moves on or back, so a new generation of WQEs begins.
     ``moves``: a row may have moved whose rewind is still to come.
@@ -85,6 +87,7 @@ class RequestRedirect(wiring.Component):
                 "ended": In(1),
                 "entering": In(1),
                 "refused": In(stream.Signature(Fail)),
+                "refused_copy": In(1),
                 "restart": In(stream.Signature(QpNumber)),
                 "load": Out(1),
                 "move": Out(1),
@@ -154,7 +157,8 @@ class RequestRedirect(wiring.Component):
             # nothing stops for a WQE that has ended; lasts one cycle.
             with m.State("REFUSED-ROW"):
                 m.d.comb += self.error.eq(~self.ended)
-                m.d.comb += self.skip.eq(self.row.position == refused.payload.position)
+                at_it = self.row.position == refused.payload.position
+                m.d.comb += self.skip.eq(at_it & ~self.refused_copy)
                 m.next = "FAIL"
             # LEAVE: the row leaves a WQE that has come to its end; lasts one cycle.
             with m.State("LEAVE"):
@@ -164,8 +168,9 @@ class RequestRedirect(wiring.Component):
             # it was appended with it. Ends when that is on its way.
             with m.State("FAIL"):
                 m.d.comb += [self.save.eq(1), self.rewinds.eq(refusing)]
-                m.d.comb += fail.valid.eq((marks | refusing) & ~self.entering)
-                with m.If(refusing & fail.valid & fail.ready):
+                fails = marks | (refusing & ~self.refused_copy)
+                m.d.comb += fail.valid.eq(fails & ~self.entering)
+                with m.If(refusing & ~self.entering & (fail.ready | self.refused_copy)):
                     # The scheduler may have been told to fetch a WQE that was left.
                     m.d.comb += refused.ready.eq(1)
                     m.d.sync += refusing.eq(0)

@@ -10,7 +10,7 @@ from hdl.config import NicConfig
 from hdl.ports.context import ContextRead
 from hdl.ports.jobs import PACKET_GENERATION, Destination, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
-from hdl.ports.operations import unanswered
+from hdl.ports.operations import is_copy, unanswered
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpTx, ReadSink
 
@@ -130,6 +130,7 @@ class Requester(wiring.Component):
         ):
             connect(m, inner, flipped(outer))
         connect(m, checks.refused, redirect.refused)
+        m.d.comb += redirect.refused_copy.eq(checks.refused_copy)
 
         # All look at the same WQE and the same rows, which are read together.
         tables = [self.packet_generation]
@@ -242,6 +243,7 @@ class Requester(wiring.Component):
             admission.tx.eq(self.context.rows.tx),
             admission.newer.eq(row.newer),
             admission.begun.eq(row.begun),
+            admission.newest.eq(row.newest),
             admission.room.eq(self.places.valid),
             admission.sinks.eq(Cat(self.short_sinks.valid, self.long_sinks.valid)),
             admission.any_sinks.eq(self.any_sinks),
@@ -296,6 +298,7 @@ class Requester(wiring.Component):
             row.move.eq(redirect.move),
             row.begin.eq(admission.enter),
             row.data.eq(operation.data & ~admission.fails),
+            row.copies.eq(is_copy(self._config, operation.completion)),
             row.place.eq(self.places.payload),
             row.sink.number.eq(
                 Mux(admission.long, self.long_sinks.payload, self.short_sinks.payload)
@@ -342,14 +345,21 @@ class Requester(wiring.Component):
         parts, handed = m.submodules, m.submodules.checks.i.payload
         row, entry, packets, checks = parts.row, parts.entry, parts.packets, parts.checks
         silent = unanswered(self._config, self.context.rows.cfg.type)
+        copies = is_copy(self._config, packets.held.wqe.operation.completion)
         m.d.comb += [
             checks.i.valid.eq(packets.handed | parts.redirect.release),
             handed.job.eq(packets.handed),
             handed.begins.eq(entry.entered),
             handed.release.eq(packets.last | ~packets.handed),
             handed.finish.eq(
-                packets.handed & packets.last & row.newest & ~row.row.whole & ~packets.single
+                packets.handed
+                & packets.last
+                & row.newest
+                & ~row.row.whole
+                & ~packets.single
+                & ~copies
             ),
+            handed.copied.eq(copies & packets.handed),
             handed.told.eq(silent),
             handed.ends.eq(packets.last),
             handed.qp.eq(row.qp),

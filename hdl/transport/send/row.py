@@ -34,7 +34,8 @@ class RequestRow(wiring.Component):
     Members: ``read`` with ``index``: the row of that QP is asked for, which is ``qp`` from the next
     cycle on; ``load``, when it is here as ``table``: it becomes the working copy ``row``; ``move``:
     it goes back to ``origin``. Pulses that change the working copy: ``begin``, its WQE gets an
-    outstanding entry, at ``place``, with ``data`` as a READ with ``sink``; ``advance`` by ``step``;
+    outstanding entry, at ``place``, with ``data`` as a READ with ``sink``,
+    which ``copies`` if it is a MEMCPY; ``advance`` by ``step``;
     ``skip``, the next WQE follows; ``fail``, later WQEs are flushed. ``save``: ``row`` is written,
     with ``rewinds`` in a new generation. ``begun``: the WQE at ``row.position`` has its entry, as
     it was interrupted or is sent again; ``newest``: and no WQE behind it has one, so that
@@ -60,6 +61,7 @@ class RequestRow(wiring.Component):
                 "origin": In(Origin),
                 "begin": In(1),
                 "data": In(1),
+                "copies": In(1),
                 "place": In(16),
                 "sink": In(ReadSink),
                 "advance": In(1),
@@ -118,6 +120,7 @@ class RequestRow(wiring.Component):
                 row.whole.eq(0),
                 row.entry.eq(self.place),
                 row.sink.eq(self.sink),
+                row.copying.eq(self.copies),
                 self.newest.eq(1),
             ]
         # Late, so it chooses the sum instead of being added.

@@ -17,6 +17,7 @@ from hdl.abi.enums import (
     QpType,
     SendFlags,
     SigType,
+    WrOpcode,
 )
 from hdl.csr.counter_names import RDMA_CORE_NAMES
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
@@ -69,7 +70,8 @@ class QP(Resource):
         self.cap, self.srq = init.cap, init.srq
         self.state = QpState.RESET
         cap, ctx = init.cap, pd.ctx
-        send_tail = max(abi.SGE.size * cap.max_send_sge, cap.max_inline_data)
+        sges = max(cap.max_send_sge, 2 if self.ctx.query_device().max_memcpy_length else 0)
+        send_tail = max(abi.SGE.size * sges, cap.max_inline_data)
         receive_tail = abi.SGE.size * cap.max_recv_sge
         sizes = (abi.POST_SEND.size + send_tail, abi.POST_RECV.size + receive_tail)
         self.sq = WorkQueue(ctx, f"SQ {qpn:#x}", cap.max_send_wr, sizes[0], init.room)
@@ -270,6 +272,12 @@ class QP(Resource):
                     errno.EINVAL,
                     f"{len(inline)} bytes inline, at most {self.cap.max_inline_data}",
                 )
+        elif request.opcode == WrOpcode.MEMCPY:
+            most = self.ctx.query_device().max_memcpy_length
+            for sge in request.sg:
+                if not 0 < sge.length <= most:
+                    text = f"{sge.length} bytes to copy, from 1 to {most}"
+                    raise RdmaError(errno.EINVAL, text)
         elif len(request.sg) > self.cap.max_send_sge:
             raise RdmaError(
                 errno.EINVAL, f"{len(request.sg)} SGEs to send, at most {self.cap.max_send_sge}"

@@ -98,6 +98,10 @@ class SendWR:
         """Remote region and address of an ATOMIC WRITE, and the 8 bytes that it writes."""
         self.wr = _ATOMIC_WRITE.pack(addr, rkey, octets)
 
+    def set_wr_memcpy(self, to: SGE, source: SGE) -> None:
+        """Where a MEMCPY copies to, and from; both have the same length."""
+        self.sg = [to, source]
+
     def set_remote(self, rkey: int, addr: int, compare_add: int = 0, swap: int = 0) -> None:
         """Remote region and address as the opcode has them, and the operands of an atomic; a
         request that names no address of the peer gets none."""

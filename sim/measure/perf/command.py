@@ -6,6 +6,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,9 @@ def _mixed(op: str | None, texts: tuple[str, ...]) -> list[Mixed]:
         except ValueError as error:
             raise ValueError(f"--flow {text!r}: {error}") from None
         mixed.append(Mixed(plan, text, reverse))
+    if any(one.plan.local for one in mixed):  # all are on the same cards
+        copying = [replace(one.plan, card={**one.plan.card, "memcpy": True}) for one in mixed]
+        mixed = [replace(one, plan=plan) for one, plan in zip(mixed, copying, strict=True)]
     check(mixed)
     return mixed
 

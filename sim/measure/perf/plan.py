@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 OPERATIONS = (
-    *("write_bw", "send_bw", "read_bw", "atomic_bw"),
+    *("write_bw", "send_bw", "read_bw", "atomic_bw", "memcpy_bw"),
     *("write_lat", "send_lat", "read_lat", "atomic_lat"),
 )
 #: perftest's names of the services, and what each can do.
 CONNECTIONS = {
-    "RC": ("write", "send", "read", "atomic"),
+    "RC": ("write", "send", "read", "atomic", "memcpy"),
     "UC": ("write", "send"),
     "UD": ("send",),
 }
@@ -179,13 +179,13 @@ class Plan:
 
     def _check_kinds(self) -> None:
         """Options go with the operation."""
-        if self.inline and self.fetches:
+        if self.inline and (self.fetches or self.local):
             raise ValueError(f"--inline is for what is sent: not with {self.op}")
         if self.verb == "atomic" and set(self.sizes) != {ATOMIC_BYTES}:
             raise ValueError(f"--size of an atomic must be {ATOMIC_BYTES}, not {self.sizes}")
         if self.use_srq and self.op != "send_bw":
             raise ValueError(f"--use-srq is for send_bw: not with {self.op}")
-        if self.sges > 1 and (self.latency or self.inline or self.verb == "atomic"):
+        if self.sges > 1 and (self.latency or self.inline or self.verb in ("atomic", "memcpy")):
             raise ValueError(f"--sges is for bandwidth out of memory: not with {self.op}, --inline")
         if self.one_word and (self.op != "atomic_bw" or self.bidirectional):
             raise ValueError("--one-word is for atomic_bw in one direction")
@@ -196,7 +196,7 @@ class Plan:
                 if getattr(self, name) > 1 or getattr(self, name) is True:
                     raise ValueError(f"--{name} is for bandwidth: not with {self.op}")
         for name, value in (("places", self.places), ("miss-qps", self.miss_qps or None)):
-            if value is not None and (self.latency or self.verb in ("send", "atomic")):
+            if value is not None and (self.latency or self.verb not in ("write", "read")):
                 raise ValueError(f"--{name} is for write_bw and read_bw: not with {self.op}")
 
     def _check_service(self) -> None:
@@ -237,6 +237,7 @@ class Plan:
     def config(self) -> NicConfig:
         """The cards that are measured."""
         more = self.card or (MANY if self.qps > USUAL_QPS else {})
+        more = {"memcpy": self.local, **more}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 
     @property
@@ -271,8 +272,19 @@ class Plan:
         return PATIENCE_US + self.host_latency_ns // 10 + passing_us + lost
 
     @property
+    def port(self) -> float:
+        """The rate of the host's port in Gb/s, each way."""
+        rate = self.width * self.clock_mhz / 1000
+        return min(rate, self.host_gbps) if self.host_gbps else rate
+
+    @property
+    def local(self) -> bool:
+        """Whether what moves stays in the host: no packet carries it."""
+        return self.verb == "memcpy"
+
+    @property
     def verb(self) -> str:
-        """``write``, ``send``, ``read`` or ``atomic``."""
+        """``write``, ``send``, ``read``, ``atomic`` or ``memcpy``."""
         return self.op.split("_")[0]
 
     @property

@@ -62,6 +62,12 @@ def _both(packets: Packets, line_gbps: float) -> Rates:
     return Rates(average, peak, limit, max(part.took for part in parts))
 
 
+def _copied(plan: Plan, found: Mapping[str, Any]) -> Rates:
+    """The rate of what was copied, against that of the host's port; each host has its own."""
+    average = found["messages"] * found["size"] * 8 / found["ns"]
+    return Rates(average, average, plan.port * (1 + plan.bidirectional), found["ns"])
+
+
 def _each(plan: Plan, found: Mapping[str, Any], packets: Packets) -> dict[str, float]:
     """Million messages a second of one QP whose translations are known, and of one whose never are;
     on average, ``bidirectional`` in either direction."""
@@ -81,9 +87,10 @@ def _each(plan: Plan, found: Mapping[str, Any], packets: Packets) -> dict[str, f
 
 
 def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
-    """The figures of what ``bench`` found for one size; rates come from its capture alone."""
+    """The figures of what ``bench`` found for one size; rates come from its capture alone, those of
+    copies, which no packet carries, from their completions."""
     packets = data_packets(found["pcap"])
-    seen = _both(packets, plan.line)
+    seen = _copied(plan, found) if plan.local else _both(packets, plan.line)
     average = seen.average
     if plan.impair:  # packets that are sent again are no gain
         average = found["messages"] * found["size"] * 8 / found["ns"]
@@ -134,7 +141,7 @@ def unsteady(row: Row) -> str:
 
 def header(plan: Plan) -> Iterator[str]:
     """Lines in front of the figures: what is measured, and the test's parameters."""
-    titles = {"write": "RDMA_Write", "send": "Send", "read": "RDMA_Read"}
+    titles = {"write": "RDMA_Write", "send": "Send", "read": "RDMA_Read", "memcpy": "Memcpy"}
     title = titles.get(plan.verb, f"Atomic {plan.atomic_type}")
     kind = "Latency" if plan.latency else "BW"
     both = "Bidirectional " if plan.bidirectional else ""
@@ -160,7 +167,7 @@ def header(plan: Plan) -> Iterator[str]:
         rows.append(("Receives", "from one shared receive queue"))
     if plan.sges > 1:
         rows.append(("SGEs", f"{plan.sges} a message"))
-    if plan.fetches:
+    if plan.fetches or plan.local:
         rows.append(("Outstand reads", plan.max_rd_atomic))
     limit = f"{plan.host_gbps:g}[Gb/s]" if plan.host_gbps else "the port's"
     limit += " with PCIe's headers" if plan.tlp_headers else ""
@@ -177,7 +184,8 @@ def header(plan: Plan) -> Iterator[str]:
 
 
 def body(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
-    """The columns of perftest, then the wire limit and the share of it that was reached."""
+    """The columns of perftest, then the limit and the share of it that was reached."""
+    limit = "port limit[Gb/sec]" if plan.local else "wire limit[Gb/sec]"
     if plan.latency:
         yield (
             " #bytes   #iterations  t_min[usec]  t_max[usec]  t_typical[usec]  t_avg[usec]  "
@@ -186,7 +194,7 @@ def body(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
     else:
         yield (
             " #bytes   #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mpps]  "
-            "wire limit[Gb/sec]  share[%]"
+            f"{limit}  share[%]"
         )
     for row in rows:
         facts = row.json

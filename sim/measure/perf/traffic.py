@@ -26,6 +26,7 @@ OPCODES = {
     "send": WrOpcode.SEND,
     "read": WrOpcode.RDMA_READ,
     "FETCH_AND_ADD": WrOpcode.ATOMIC_FETCH_AND_ADD,
+    "memcpy": WrOpcode.MEMCPY,
     "CMP_AND_SWAP": WrOpcode.ATOMIC_CMP_AND_SWP,
 }
 
@@ -124,7 +125,7 @@ class Ends:
             qp,
             peer,
             source=other.source if plan.fetches else me.source,
-            sink=me.sink if plan.fetches else other.sink,
+            sink=me.sink if plan.fetches or plan.local else other.sink,
             receives=peer if other.srq is None else other.srq,
             way=me.peer if plan.connection == "UD" else None,
         )
