@@ -162,6 +162,15 @@ def _request_bins(service: Transport, request: WorkRequest) -> Iterator[Bin]:
         least = most + 1
 
 
+def _copy_bins(service: Transport, request: WorkRequest) -> Iterator[Bin]:
+    """Bins of a MEMCPY, which has two SGEs and some bytes."""
+    head = ("request", service.name, request.name)
+    classes = product(list(_SIZES)[1:], (_ALIGNED, _ODD), (_WITHIN, _ACROSS))
+    for size, alignment, pages in classes:
+        if pages == _ACROSS or _SIZES[size] < max(_SIZES.values()):  # two pages are shorter
+            yield (*head, size, alignment, _class(2, _SGES), pages)
+
+
 def _services(request: WorkRequest) -> Iterator[Transport]:
     return (service for service in request.services if service in set(_SERVICES.values()))
 
@@ -176,7 +185,7 @@ def bins() -> list[Bin]:
     for request in WORK_REQUESTS.values():
         if request.feature in BUILT:
             for service in _services(request):
-                found += _request_bins(service, request)
+                found += (_copy_bins if request.copies else _request_bins)(service, request)
     for command in (*ControlCommand, *ExtensionCommand):
         found += [("command", command.name, response.name) for response in Response]
     failures = set(WcStatus) - {WcStatus.SUCCESS} - NEVER

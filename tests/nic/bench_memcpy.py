@@ -20,6 +20,7 @@ from hdl.abi.enums import (
     WcStatus,
     WrOpcode,
 )
+from sim.bench.coverage import COVERAGE, bins
 from sim.bench.system import QpOptions, System
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import CQ, MR, SGE, DmaMR, QPAttr, QPCap, RdmaError, SendWR
@@ -474,4 +475,23 @@ async def t_c6_share(dut):
     if MEMCPY.width == 512:
         assert beside_copy > alone / 2, rates
     p.same(p.expected(1, [(0, 0, 1 << 20)]))
+    await p.well()
+
+
+@cocotb.test()
+async def every_class_of_copy(dut):
+    """All bins of the functional coverage: sizes, alignment, page boundaries."""
+    p = await Card.ready(dut)
+    lengths = {"1-256": 100, "257-4096": 1000, "4097-65535": 4000, "65536-": 33000}
+    wanted = [one for one in bins() if one[0] == "request" and one[2] == WrOpcode.MEMCPY.name]
+    assert len(wanted) == 2 * 2 * len(lengths) - 2
+    for turn, (_, _, _, size, alignment, _, pages) in enumerate(wanted):
+        length, odd = lengths[size], alignment != "64 B"
+        before = 64 if pages == "pages" else 4096 - odd * 5
+        to, source = (-mr.iova % 4096 + 4096 - before + odd for mr in (p.target, p.source))
+        p.fill(turn)
+        await p.qps[0].post_send(p.piece(source, to, length, turn))
+        await p.good()
+        p.same(p.expected(turn, [(source, to, length)]))
+    assert not [one for one in wanted if not COVERAGE.seen[one]]
     await p.well()

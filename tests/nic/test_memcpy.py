@@ -10,6 +10,7 @@ from hdl.config import NicConfig
 from sim.bench import testbench
 from sim.guest.verbs import SGE, SendWR
 from sim.rtl.build import run
+from tests.nic.bench_memcpy_functions import CONFIG
 from tests.nic.test_nic import model
 
 #: The vector of the specification: destination {20000h, 4096, 2C01h}, source {10000h, 4096, 2B01h}.
@@ -41,5 +42,13 @@ def test_card_without_it():
         model(64),
         test_module="tests.nic.bench_without_memcpy",
         extra_env={"ROCINANTE_WIDTH": "64"},
+        timeout_s=600,
+    )
+
+
+def test_two_functions():
+    run(
+        testbench.build(config=CONFIG, fast=False),
+        test_module="tests.nic.bench_memcpy_functions",
         timeout_s=600,
     )
