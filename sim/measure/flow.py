@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from hdl.abi.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
+from hdl.abi.operations import WORK_REQUESTS
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import AH, MR, QP, SGE, SRQ, WC, RecvWR, SendWR
 
@@ -27,6 +28,8 @@ _SEQUENCE = 32
 #: More messages than any flow has: it goes on until it is told to stop.
 OPEN = 1 << _SEQUENCE
 _SENDS = (WrOpcode.SEND, WrOpcode.SEND_WITH_INV)
+#: In front of the FLUSH that makes it visible.
+_WRITE = WrOpcode.RDMA_WRITE
 _ATOMICS = (WrOpcode.ATOMIC_FETCH_AND_ADD, WrOpcode.ATOMIC_CMP_AND_SWP)
 
 
@@ -98,6 +101,21 @@ class Traffic:
         """Whether what moves is brought back to the requester."""
         return self.atomic or self.opcode == WrOpcode.RDMA_READ
 
+    @property
+    def flushes(self) -> bool:
+        """Whether a message is a WRITE and the FLUSH of its bytes."""
+        return self.opcode == WrOpcode.FLUSH
+
+    @property
+    def requests(self) -> int:
+        """Requests that a message takes."""
+        return 2 if self.flushes else 1
+
+    @property
+    def shows(self) -> bool:
+        """Whether memory has a message when its request has completed."""
+        return self.fetches or self.flushes
+
 
 @dataclass(frozen=True)
 class Lane:
@@ -167,28 +185,41 @@ class Flow:
 
     async def post(self, count: int) -> None:
         """Post the next messages with one doorbell."""
-        requests = [self._request(self.posted + i) for i in range(count)]
+        requests = [one for i in range(count) for one in self._message(self.posted + i)]
         self.posted += count
         await self.qp.post_send(requests)
 
-    def _request(self, sequence: int) -> SendWR:
-        shape = self.shape
+    def _message(self, sequence: int) -> list[SendWR]:
+        """The requests of a message; completions are of the last one."""
         if not self.traffic.sends and self.checked <= sequence - len(self.places):
             self.check(sequence - len(self.places))
-        at = self.place(sequence)
+        if not self.traffic.flushes:
+            return [self._request(sequence, self.traffic.opcode)]
+        write = self._request(sequence, _WRITE)
+        write.send_flags &= ~SendFlags.SIGNALED
+        return [write, self._request(sequence, self.traffic.opcode)]
+
+    def _request(self, sequence: int, opcode: WrOpcode) -> SendWR:
+        shape, at = self.shape, self.place(sequence)
         flags = self.flags | SendFlags.SIGNALED if self.signalled(sequence) else self.flags
         traffic, local, remote = self.traffic, self.source, self.sink
         if traffic.fetches:
             local, remote = remote, local
-        pieces = self._pieces(local, at, shape.size)
+        bare = WORK_REQUESTS[opcode].placement
+        pieces = [] if bare else self._pieces(local, at, shape.size)
         if traffic.copies:
             pieces.insert(0, remote.sge(at, shape.size))
-        request = SendWR(self.number << _SEQUENCE | sequence, traffic.opcode, pieces, flags)
-        if self.lane.way is not None:
+        request = SendWR(self.number << _SEQUENCE | sequence, opcode, pieces, flags)
+        if opcode == WrOpcode.FLUSH:
+            request.set_wr_flush(remote.rkey, remote.iova + at, shape.size)
+        elif opcode == WrOpcode.ATOMIC_WRITE:
+            word = self.data[at : at + shape.size].tobytes()
+            request.set_wr_atomic_write(remote.rkey, remote.iova + at, word)
+        elif self.lane.way is not None:
             request.set_wr_ud(self.lane.way, self.peer.qp_num, QKEY)
         else:
-            word = 0 if traffic.one_word else at
-            request.set_remote(remote.rkey, remote.iova + word, *self._operands(at))
+            where = 0 if traffic.one_word else at
+            request.set_remote(remote.rkey, remote.iova + where, *self._operands(at))
         if traffic.keys:
             request.invalidate_rkey = traffic.keys[sequence]
         return request
@@ -234,6 +265,12 @@ class Flow:
         at = self.lent.pop(receive)
         self.free.append(at)
         return at
+
+    def show(self) -> None:
+        """Compare all messages that have completed, if that says that memory has them."""
+        if self.traffic.flushes:
+            for sequence in range(self.checked, self.completed):
+                self.check(sequence)
 
     def check(self, sequence: int, landed: int | None = None) -> None:
         """Compare a message with what was sent; its place is ready for another one then.

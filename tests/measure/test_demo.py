@@ -65,9 +65,18 @@ def test_smallest_and_long_messages(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PROFILES if name != "smallest"])
 def test_profile(name: str, tmp_path: Path) -> None:
-    """Nothing is left out."""
+    """Nothing is left out but what no profile has."""
     facts = played(PROFILES[name], tmp_path)
-    assert not facts["rows_left_out"] and not facts["replays_left_out"]
+    assert {one["why"] for one in facts["rows_left_out"]} == {"no placement"}
+    assert not facts["replays_left_out"]
+
+
+@pytest.mark.slow
+def test_memory_placement(tmp_path: Path) -> None:
+    """A card with FLUSH and ATOMIC WRITE does all there is."""
+    facts = played(NicConfig(width=64, placement=True, persistence=True), tmp_path, USUAL)
+    assert not facts["rows_left_out"]
+    assert facts["rows"][-2]["op"] == "WRITE, FLUSH"
 
 
 @pytest.mark.slow
@@ -78,14 +87,18 @@ def test_two_wqes_ahead(tmp_path: Path) -> None:
 
 def test_what_is_left_out() -> None:
     """Each service that needs a switch is left out without it, with the switch as the reason."""
-    assert not left_out(Scope(NicConfig())) and not lacking(NicConfig())
+    everything = NicConfig(placement=True)
+    assert not left_out(Scope(everything)) and not lacking(NicConfig())
+    assert {one["why"] for one in left_out(Scope(NicConfig()))} == {"no placement"}
     for name in SWITCHES:
-        config = NicConfig(**{name: False})
+        off = {name, "placement"} if name == "atomics" else {name}
+        config = replace(everything, **dict.fromkeys(off, False))
         missing = {one["op"] for one in left_out(Scope(config))}
-        assert missing == {one.name for one in SERVICES if name in {f.value for f in one.features}}
-        assert all(one["why"] == f"no {name}" for one in left_out(Scope(config)))
-    assert {one["why"] for one in left_out(Scope(NicConfig(mtu=1024)))} == {"mtu below 4096"}
-    assert [one["op"] for one in left_out(Scope(NicConfig(mrs=4)))] == ["SEND_INV"]
+        assert missing == {one.name for one in SERVICES if off & {f.value for f in one.features}}
+        assert all(one["why"] in {f"no {one}" for one in off} for one in left_out(Scope(config)))
+    short = replace(everything, mtu=1024)
+    assert {one["why"] for one in left_out(Scope(short))} == {"mtu below 4096"}
+    assert [one["op"] for one in left_out(Scope(replace(everything, mrs=4)))] == ["SEND_INV"]
     assert "atomics" in lacking(NicConfig(atomics=False))
     assert lacking(NicConfig(qps=64)) == "qps below the default card's"
     assert not lacking(

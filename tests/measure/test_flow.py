@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import WcOpcode, WcStatus, WrOpcode
+from hdl.abi.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
 from sim.guest.verbs import WC, SendWR
 from sim.measure.flow import OPEN, Flow, Lane, Shape, Traffic, compare, finished, good
 
@@ -120,6 +120,36 @@ def test_an_atomic_changes_what_the_next_one_finds(opcode: WrOpcode) -> None:
     carry(one, 0)
     one.check(0)
     assert (one.data[:8] != before[:8]).all() and (one.data[8:] == before[8:]).all()
+
+
+def test_a_flush_is_behind_the_write_of_its_bytes() -> None:
+    """Two requests a message, of which the FLUSH completes; then memory must have it at once."""
+    one = flow(WrOpcode.FLUSH)
+    run(one.post(2))
+    sends = one.qp.sends  # type: ignore[attr-defined]
+    assert [wr.opcode for wr in sends] == [WrOpcode.RDMA_WRITE, WrOpcode.FLUSH] * 2
+    assert [bool(wr.send_flags & SendFlags.SIGNALED) for wr in sends] == [False, False, False, True]
+    assert [len(wr.sg) for wr in sends] == [1, 0, 1, 0]
+    assert sends[3].wr == abi.WR_FLUSH.codec().pack(0x1000 + 64, 7, SHAPE.size, 1, 0)
+    carry(one, 0)
+    one.completed = 1
+    one.show()
+    assert one.checked == 1
+    one.completed = 2
+    with pytest.raises(AssertionError, match="8 bytes of message 1 differ"):
+        one.show()
+
+
+def test_an_atomic_write_carries_its_word() -> None:
+    one = flow(WrOpcode.ATOMIC_WRITE)
+    run(one.post(2))
+    sends = one.qp.sends  # type: ignore[attr-defined]
+    pack = abi.WR_ATOMIC_WRITE.codec().pack
+    words = [pack(0x1000 + at, 7, one.data[at : at + 8].tobytes()) for at in (0, 64)]
+    assert [wr.wr for wr in sends] == words and not any(wr.sg for wr in sends)
+    one.completed = 2
+    one.show()  # its completion does not say that memory has it
+    assert one.checked == 0 and not one.traffic.fetches
 
 
 def wc(status: WcStatus = WcStatus.SUCCESS, **more: Any) -> WC:

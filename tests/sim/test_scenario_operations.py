@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hdl.abi.enums import SendFlags, WcFlags, WcStatus, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import Kind
 from sim.bench.scenario.draw import draw
-from sim.bench.scenario.draw_operations import BAD_PHRASES, PHRASES, merged
+from sim.bench.scenario.draw_operations import BAD_PHRASES, PHRASES, PLACING, merged
 from sim.bench.scenario.keys import Key, KeyState, wanted
-from sim.bench.scenario.ledger import Book, Receive
-from sim.bench.scenario.plan import Batch, Ending, Message, Way, Wrong
+from sim.bench.scenario.ledger import Book, Place, Receive, State
+from sim.bench.scenario.plan import Batch, Ending, Message, Way, Wrong, reads
 from sim.bench.scenario.words import DIGITS, Word, Words
 from tests.sim.test_scenario import ATTRIBUTES, book, wc
 
@@ -27,7 +29,7 @@ def test_everything_is_drawn() -> None:
     assert {life.ending for life in lives} == set(Ending)
     ways = [way for life in lives for way in life.ways]
     messages = [message for way in ways for message in way.messages]
-    # The cards of campaigns have no memory placement, and no copies.
+    # The cards of this campaign have no memory placement, and no copies.
     others = {WrOpcode(r.code) for r in WORK_REQUESTS.values() if r.placement or r.copies}
     assert {message.opcode for message in messages} == set(WrOpcode) - others
     assert {message.wrong for message in messages} == set(Wrong) - {Wrong.QKEY}
@@ -50,8 +52,91 @@ def test_everything_is_drawn() -> None:
         assert {one.number for one in wanted(way) if one.peer} == named
 
 
+def test_memory_placement_is_drawn() -> None:
+    """FLUSH and ATOMIC WRITE in all places, without data of their own, and what can be wrong with
+    them; on one function and on two."""
+    scenarios = [draw("placement", seed) for seed in range(600)]
+    assert {one.functions for one in scenarios} == {1, 2}
+    assert all(len(one.pairs) >= one.functions for one in scenarios)
+    ways = [way for one in scenarios for life in one.lives for way in life.ways]
+    messages = [message for way in ways for message in way.messages]
+    assert {message.opcode for message in messages} == set(WrOpcode)
+    placed = [message for message in messages if message.placement]
+    assert not any(message.pieces or message.flags & SendFlags.INLINE for message in placed)
+    assert not any(reads(message.opcode) or message.atomic for message in placed)
+    common = {Wrong.NOTHING, Wrong.OPCODE, Wrong.RKEY, Wrong.RANGE}
+    for opcode, wrongs in (
+        (WrOpcode.FLUSH, common),
+        (WrOpcode.ATOMIC_WRITE, common | {Wrong.ALIGN}),
+    ):
+        assert {one.wrong for one in placed if one.opcode == opcode} == wrongs
+    way = Way((Batch(0, (Message(WrOpcode.FLUSH, 5000, ()),)),))
+    assert way.psns(1024) == 1
+
+
+class Memory:
+    """Bytes where a region would be."""
+
+    def __init__(self) -> None:
+        self.octets = np.zeros(64, np.uint8)
+
+    def read(self, length: int, at: int) -> np.ndarray:
+        return self.octets[at : at + length]
+
+    def write(self, octets: np.ndarray, at: int) -> None:
+        self.octets[at : at + octets.size] = octets
+
+
+def placed_book() -> tuple[Book, Any]:
+    """A WRITE, an ATOMIC WRITE and a FLUSH have been posted: what is at the places of the first
+    two, and the memory."""
+    memory: Any = Memory()
+    peer = book(
+        Message(WrOpcode.RDMA_WRITE, 8, (8,)),
+        Message(WrOpcode.ATOMIC_WRITE, 8, ()),
+        Message(WrOpcode.FLUSH, 64, ()),
+    )
+    full = np.arange(1, 9, dtype=np.uint8)
+    for n, sent in enumerate(peer.sends):
+        pieces = ((16 * n, 8),) if n < 2 else ()
+        sent.sink = Place(memory, pieces, ~full, full)
+        sent.posted(100)
+        if n < 2:
+            memory.write(~full, 16 * n)
+    return peer, memory
+
+
+def test_a_flush_shows_what_is_in_front_of_it() -> None:
+    peer, memory = placed_book()
+    flush = peer.sends[2]
+    for n in (0, 1):
+        with pytest.raises(AssertionError, match=f"FLUSH 64.* has ended, request .*{n}"):
+            peer.flushed(flush)
+        memory.write(peer.sends[n].sink.full, 16 * n)
+    peer.flushed(flush)
+    peer.flushed(peer.sends[0])  # nothing was in front of it
+
+
+def test_an_atomic_write_is_whole() -> None:
+    """A part of a WRITE may be there before it has ended, of an ATOMIC WRITE all or nothing."""
+    peer, memory = placed_book()
+    for n in (0, 1):
+        place = peer.sends[n].sink
+        place.settled("old")
+        memory.write(place.full[:3], 16 * n)
+        if n == 0:
+            place.settled("torn")
+        else:
+            with pytest.raises(AssertionError, match="neither old nor new"):
+                place.settled("torn")
+        memory.write(place.full, 16 * n)
+        place.settled("new")
+        place.freeze()
+        assert place.state == State.EMPTY and np.array_equal(place.empty, place.full)
+
+
 def test_phrases() -> None:
-    for phrase in (*PHRASES, *BAD_PHRASES):
+    for phrase in (*PHRASES, *PLACING, *BAD_PHRASES):
         bad = [step for step in phrase if step.wrong != Wrong.NOTHING]
         assert bad == ([phrase[-1]] if phrase in BAD_PHRASES else [])
     parts = [[Message(WrOpcode.SEND, n, ())] * 3 for n in range(3)]

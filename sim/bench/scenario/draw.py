@@ -6,7 +6,7 @@ import random
 
 from sim.bench.scenario.draw_basics import Draw
 from sim.bench.scenario.draw_heavy import Heavy
-from sim.bench.scenario.draw_operations import Operations
+from sim.bench.scenario.draw_operations import Operations, Placement
 from sim.bench.scenario.draw_services import Functions, Services, Shared
 from sim.bench.scenario.plan import Scenario
 from sim.models.impairments import Impairments
@@ -18,6 +18,7 @@ KINDS = {"network": 8, "lifecycle": 5, "errors": 5, "peers": 3, "guests": 2}
 #: Kinds that ``mixed`` does not take: each is a campaign of its own.
 ALONE: dict[str, type[Draw]] = {
     "operations": Operations,
+    "placement": Placement,
     "shared": Shared,
     "services": Services,
     "heavy": Heavy,

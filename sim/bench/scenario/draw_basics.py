@@ -40,6 +40,7 @@ GOOD = {
     "peers": 0.6,
     "guests": 0.7,
     "operations": 0.3,
+    "placement": 0.3,
     "shared": 0.3,
     "services": 0.3,
     "heavy": 0.2,

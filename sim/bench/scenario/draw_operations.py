@@ -7,18 +7,27 @@ of a way are shuffled into each other and among plain requests; each keeps its o
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hdl.abi.enums import SendFlags, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import Kind
 from sim.bench.scenario.draw_basics import WAY_BYTES, Draw
-from sim.bench.scenario.plan import SENDS, Attributes, Ending, Life, Message, Way, Wrong
+from sim.bench.scenario.plan import (
+    SENDS,
+    Attributes,
+    Ending,
+    Life,
+    Message,
+    Scenario,
+    Way,
+    Wrong,
+)
 from sim.bench.scenario.words import CHOICES
 from sim.models.impairments import Impairments
 
-__all__ = ["BAD_PHRASES", "PHRASES", "Operations", "merged"]
+__all__ = ["BAD_PHRASES", "PHRASES", "PLACING", "Operations", "Placement", "merged"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,21 @@ BAD_PHRASES: tuple[tuple[Step, ...], ...] = (
     (_BIND, _UNBIND, Step(WrOpcode.BIND_MW, window=True, wrong=Wrong.BOUNDS)),
     (_BIND, Step(WrOpcode.LOCAL_INV, window=True, wrong=Wrong.KEY)),
 )
+_STORE, _FLUSH = (Step(one, plain=True) for one in (WrOpcode.ATOMIC_WRITE, WrOpcode.FLUSH))
+_PLAIN_WRITE, _PLAIN_READ, _PLAIN_SEND = (Step(one, plain=True) for one in (_W, _R, _S))
+#: Phrases with FLUSH and ATOMIC WRITE: above all data, then a FLUSH, then the word that says so.
+PLACING: dict[tuple[Step, ...], int] = {
+    (_PLAIN_WRITE, _FLUSH): 6,
+    (_PLAIN_WRITE, _FLUSH, _STORE): 6,
+    (_PLAIN_WRITE, _STORE, _FLUSH): 3,
+    (_PLAIN_SEND, _FLUSH): 2,
+    (_PLAIN_READ, _FLUSH, _PLAIN_READ): 2,
+    (_STORE,): 4,
+    (_STORE, _STORE): 3,
+    (_FLUSH,): 2,
+    (_FLUSH, _FLUSH): 1,
+    (_ADD, _STORE, _SWAP): 2,
+}
 #: How a request of a kind can be wrong, beside what is wrong with any.
 SPOILT = {
     Kind.SEND: (Wrong.SHORT,),
@@ -99,11 +123,15 @@ SPOILT = {
     Kind.READ: (Wrong.RKEY, Wrong.RANGE),
     Kind.ATOMIC: (Wrong.RKEY, Wrong.RANGE, Wrong.ALIGN, Wrong.LENGTH),
 }
+#: Of one that has no SGEs.
+BARE = (Wrong.LKEY, Wrong.LENGTH)
 
 
-def phrases(rng: random.Random, *, bad: bool) -> Iterator[tuple[Step, ...]]:
-    """Some phrases; with ``bad`` the last one must fail."""
-    yield from rng.choices(list(PHRASES), list(PHRASES.values()), k=rng.choice((0, 1, 2, 3, 4)))
+def phrases(
+    rng: random.Random, known: Mapping[tuple[Step, ...], int], *, bad: bool
+) -> Iterator[tuple[Step, ...]]:
+    """Some of the ``known`` phrases; with ``bad`` the last one must fail."""
+    yield from rng.choices(list(known), list(known.values()), k=rng.choice((0, 1, 2, 3, 4)))
     if bad:
         yield rng.choice(BAD_PHRASES)
 
@@ -119,14 +147,15 @@ def merged(rng: random.Random, parts: Sequence[Sequence[Message]]) -> list[Messa
 def fits(step: Step, message: Message) -> SendFlags:
     """The flags of ``message`` as far as ``step`` can have them."""
     flags = message.flags
-    if not step.plain:
-        flags &= ~SendFlags.INLINE  # inline data have no key
+    if not step.plain or message.placement:
+        flags &= ~SendFlags.INLINE  # inline data have no key, and some requests no data
     return flags | (SendFlags.FENCE if step.fence else SendFlags(0))
 
 
 class Operations(Draw):
     """Scenarios of kind ``operations``: the requests are phrases of ``draw_operations``."""
 
+    PHRASES: Mapping[tuple[Step, ...], int] = PHRASES
     _bad = False
 
     def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
@@ -142,7 +171,7 @@ class Operations(Draw):
         bad = self._bad and self._chance(0.3)
         parts: list[list[Message]] = []
         left = WAY_BYTES
-        for number, steps in enumerate(phrases(self._rng, bad=bad)):
+        for number, steps in enumerate(phrases(self._rng, self.PHRASES, bad=bad)):
             part = [self._step(step, number, mtu, max(left, 9)) for step in steps]
             left -= sum(message.length for message in part)
             parts.append(part)
@@ -156,7 +185,9 @@ class Operations(Draw):
         kind = WORK_REQUESTS[step.opcode].kind
         sizes = {Kind.LOCAL: 0, Kind.ATOMIC: 8}
         drawn = self._message(mtu, sizes.get(kind, left), step.opcode)
-        if kind is Kind.ATOMIC:
+        if drawn.placement:
+            drawn = replace(drawn, length=sizes.get(kind, drawn.length), pieces=())
+        elif kind is Kind.ATOMIC:
             drawn = replace(drawn, length=8, pieces=self._cut(8), word=self._rng.randrange(CHOICES))
         elif step.wrong != Wrong.NOTHING and kind is not Kind.LOCAL and not drawn.length:
             drawn = replace(drawn, length=9, pieces=(9,), landing=(9,) * (drawn.opcode in SENDS))
@@ -172,4 +203,18 @@ class Operations(Draw):
 
     def _wrongs(self, message: Message) -> list[Wrong]:
         wrongs = [Wrong.OPCODE, *SPOILT[message.kind]]
+        if message.placement:
+            return [wrong for wrong in wrongs if wrong not in BARE]
         return wrongs if message.flags & SendFlags.INLINE else [Wrong.LKEY, *wrongs]
+
+
+class Placement(Operations):
+    """Scenarios of kind ``placement``: FLUSH and ATOMIC WRITE beside all that ``operations`` has,
+    half of them on two functions of each card."""
+
+    PHRASES = PHRASES | {phrase: 2 * often for phrase, often in PLACING.items()}
+
+    def scenario(self, name: str, seed: int) -> Scenario:
+        """As everywhere; on two functions both have a pair."""
+        found = super().scenario(name, seed)
+        return replace(found, functions=2 if len(found.pairs) > 1 and self._chance(0.6) else 1)

@@ -65,6 +65,7 @@ class State(Enum):
 
     EMPTY = "what was there before: nobody may write"
     OPEN = "that, or the message, or a part of it"
+    WHOLE = "that, or the message, and never a part of it"
     RESULT = "the result of an atomic, whatever that is"
     ANYTHING = "whatever strangers wrote"
 
@@ -99,7 +100,7 @@ class Place:
 
     def freeze(self) -> None:
         """Whoever may write here has gone: what is here now stays."""
-        if self.state in (State.OPEN, State.RESULT):
+        if self.state in (State.OPEN, State.WHOLE, State.RESULT):
             self.settled("a connection that has gone")
             self.empty = self.read()
             self.state = State.EMPTY
@@ -112,6 +113,8 @@ class Place:
         good = found == self.empty
         if self.state == State.OPEN:
             good |= found == self.full
+        elif self.state == State.WHOLE and not good.all():
+            good = found == self.full
         assert good.all(), f"{what}: {int((~good).sum())} bytes are neither old nor new data"
 
 
@@ -138,7 +141,9 @@ class Sent:
         self.at, wrong = now, self.message.wrong
         lands = wrong == Wrong.NOTHING or FAULTY[wrong].lands
         if lands and self.sink.state == State.EMPTY:
-            self.sink.state = State.RESULT if self.atomic else State.OPEN
+            whole = self.message.opcode == WrOpcode.ATOMIC_WRITE
+            self.sink.state = State.WHOLE if whole else State.OPEN
+            self.sink.state = State.RESULT if self.atomic else self.sink.state
         if wrong == Wrong.NOTHING and self.atomic:
             self.atomic.posted = now
         if wrong == Wrong.NOTHING and self.key:
@@ -232,6 +237,13 @@ class Book:
             assert flushed or own, f"{what} behind a failure: {wc.status.name}"
             sent.status = wc.status
         self._sent = index + 1
+
+    def flushed(self, flush: Sent) -> None:
+        """A FLUSH has succeeded: what went to the peer before it is in memory at this moment."""
+        for one in self.sends[: self.sends.index(flush)]:
+            if one.sink.state in (State.OPEN, State.WHOLE) and one.sink.region is flush.sink.region:
+                shown = np.array_equal(one.sink.read(), one.sink.full)
+                assert shown, f"{self.where}: {flush} has ended, {one} is not to be seen"
 
     def _succeeded(self, sent: Sent) -> None:
         wrong = sent.message.wrong

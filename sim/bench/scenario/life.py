@@ -10,7 +10,7 @@ import cocotb
 from cocotb.task import Task
 from cocotb.triggers import Event, Lock, Timer
 
-from hdl.abi.enums import Access, QpAttrMask, QpState, WcStatus
+from hdl.abi.enums import Access, QpAttrMask, QpState, WcStatus, WrOpcode
 from sim.bench.scenario.keys import RIGHTS
 from sim.bench.scenario.ledger import FAULTY, Book, Receive, Sent
 from sim.bench.scenario.plan import (
@@ -161,7 +161,7 @@ class Connection:
                 self._posters[1 - side].append(cocotb.start_soon(posts.late(self.qps)))
 
     async def _connect(self, qps: tuple[QP, QP] | None) -> None:
-        options = _options(self.life.attributes)
+        options = _options(self.life.attributes, self.sides[0].flushes)
         nodes = [side.node for side in self.sides]
         if qps is None:
             self.qps = await connect(
@@ -197,6 +197,8 @@ class Connection:
             if one.seen or not done or one.message.taker or book.dubious:
                 continue
             one.seen = True
+            if one.message.opcode == WrOpcode.FLUSH:
+                book.flushed(one)
             if reads(one.message.opcode):
                 one.arrived(now_ns())
             else:
@@ -308,14 +310,14 @@ async def _visible(sent: Sent) -> None:
     sent.sink.arrived(sent)
 
 
-def _options(a: Attributes) -> QpOptions:
+def _options(a: Attributes, flushes: Access) -> QpOptions:
     return QpOptions(
         type=a.service,
         qkey=QKEY,
         mtu=a.mtu,
         psns=a.psns,
         max_rd_atomic=a.max_rd_atomic,
-        access=RIGHTS | Access.REMOTE_ATOMIC,
+        access=RIGHTS | Access.REMOTE_ATOMIC | flushes,
         timeout=a.timeout,
         retry_cnt=a.retry_cnt,
         rnr_retry=a.rnr_retry,

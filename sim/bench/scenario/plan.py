@@ -88,6 +88,16 @@ class Message:
         return WORK_REQUESTS[self.opcode].kind
 
     @property
+    def placement(self) -> bool:
+        """Whether it is a FLUSH, of ``length`` bytes at the peer, or an ATOMIC WRITE."""
+        return WORK_REQUESTS[self.opcode].placement
+
+    @property
+    def atomic(self) -> bool:
+        """Whether it changes a word and brings back what that was."""
+        return self.kind is Kind.ATOMIC and not self.placement
+
+    @property
     def taker(self) -> bool:
         """Whether it takes a receive of the peer."""
         return WORK_REQUESTS[self.opcode].receive
@@ -104,7 +114,7 @@ class Message:
         kind = "window" if self.window else "key"
         words += [f"own {kind} {self.own}"] if self.own is not None else []
         words += [f"peer's {kind} {self.peer}"] if self.peer is not None else []
-        words += [f"word {self.word}"] if self.kind is Kind.ATOMIC else []
+        words += [f"word {self.word}"] if self.atomic else []
         words += [self.wrong.value] if self.wrong != Wrong.NOTHING else []
         return " ".join(words)
 
@@ -135,7 +145,8 @@ class Way:
 
     def psns(self, mtu: int) -> int:
         """How many PSNs they take at a path MTU, in bytes (IBTA vol 1, 9.7.2)."""
-        moved = [message.length for message in self.messages if message.kind is not Kind.LOCAL]
+        sent = [message for message in self.messages if message.kind is not Kind.LOCAL]
+        moved = [0 if message.placement else message.length for message in sent]
         return sum(max(1, -(-length // mtu)) for length in moved)
 
 
@@ -312,7 +323,8 @@ def _network(network: Impairments) -> str:
 
 def reads(opcode: WrOpcode) -> bool:
     """Tell whether data come back to whoever posts it."""
-    return WORK_REQUESTS[opcode].data
+    row = WORK_REQUESTS[opcode]
+    return row.data and not row.placement
 
 
 def loses(network: Impairments) -> bool:

@@ -13,7 +13,6 @@ from cocotb.triggers import Timer
 
 from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
 from hdl.config import NicConfig
-from hdl.wire.opcodes import Kind
 from sim.bench.broken_rings import break_ring
 from sim.bench.scenario import services, strangers
 from sim.bench.scenario.keys import Want, wanted
@@ -32,7 +31,7 @@ from sim.bench.scenario.plan import (
 )
 from sim.bench.scenario.pool import Pool
 from sim.bench.scenario.services import Unanswered
-from sim.bench.scenario.side import GAP, Side
+from sim.bench.scenario.side import GAP, WORD, Side
 from sim.bench.scenario.words import words_for
 from sim.bench.system import VISIBLE_NS, Node, System, connect, together
 from sim.guest.driver.virtqueue import SplitQueue
@@ -67,6 +66,10 @@ CARDS = {
         packed=True,
     ),
 }
+CARDS["placement"] = replace(CARDS["functions"], placement=True, persistence=True)
+#: When writes of a card are seen in a host's memory, ns, if not as soon as usual: so long that a
+#: FLUSH that waits for nothing is noticed, and shorter than ``VISIBLE_NS``.
+LATE_NS = {"placement": 1500}
 #: Of one scenario: 12 ms, some times what the longest one takes; of a heavy one.
 DEADLINE_CYCLES, WIDE_DEADLINE_CYCLES = 3_000_000, 12_000_000
 #: Bytes of each sink that hostile WRITEs aim at.
@@ -179,12 +182,15 @@ class _Play:
         ways = [way for life in self.scenario.lives for way in life.ways]
         messages = [message for way in (*ways, *_fresh().ways) for message in way.messages]
         room = sum(m.length + GAP * (len(m.pieces) + len(m.landing) + 1) for m in messages)
-        atomics = sum(message.kind is Kind.ATOMIC for message in messages)
+        room += sum(WORD for message in messages if message.placement)
+        atomics = sum(message.atomic for message in messages)
         room += sum(services.room(way) for way in ways) if self.scenario.kind == "services" else 0
         if self.scenario.shared:
             room += self.scenario.shared[side.node.index].depth * (self._largest() + GAP)
         await side.up(SCRATCH + GAP + room, words_for(atomics), 2 * len(messages))
         side.scratch = side.take((SCRATCH,), sink=True)
+        if late := LATE_NS.get(self.scenario.kind):
+            side.node.host.set(write_delay_ns=late)
 
     def _largest(self) -> int:
         """Bytes of a shared request: any message fits, behind a GRH area too."""

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 from cocotb.triggers import Event, Timer
 
-from hdl.abi.enums import WrOpcode
+from hdl.abi.enums import FlushLevel, FlushType, WrOpcode
 from hdl.wire.opcodes import Kind
 from sim.bench.scenario.keys import Key, KeyState, wanted
 from sim.bench.scenario.ledger import Book, Receive, Sent, State, immediate
 from sim.bench.scenario.plan import SENDS, Message, Way, Wrong, reads
 from sim.bench.scenario.pool import unresolved
-from sim.bench.scenario.side import Side
+from sim.bench.scenario.side import WORD, Side
 from sim.guest.verbs import QP, SGE, FastMR, RecvWR, SendWR
 from sim.models.platform import now_ns
 
 __all__ = ["Posts"]
 
+#: All that a FLUSH can bring about.
+ALL_TYPES = FlushType.GLOBAL | FlushType.PERSISTENT
 #: An opcode that no device knows.
 NO_OPCODE = 99
 #: Requests that name a key to invalidate.
@@ -118,8 +120,10 @@ class Posts:
 
     def _transfer(self, message: Message, own: Key | None, peer: Key | None) -> tuple[SendWR, Sent]:
         """The request with its SGEs and the address at the other end, and where its data goes."""
+        if message.placement:
+            return self._placement(message)
         mine, theirs, atomic = self._mine, self._theirs, None
-        if message.kind is Kind.ATOMIC:
+        if message.atomic:
             assert theirs.words is not None
             atomic = theirs.words.take(message.opcode, message.word, self)
             target, at = theirs.word_region, 8 * atomic.word.index
@@ -153,6 +157,31 @@ class Posts:
         rkey, iova = (peer.place.key, peer.place.iova) if peer else (target.rkey, target.iova)
         rkey ^= message.wrong == Wrong.RKEY
         wr.set_remote(rkey, iova + at, *(atomic.operands if atomic else ()))
+        return wr, sent
+
+    def _placement(self, message: Message) -> tuple[SendWR, Sent]:
+        """A FLUSH of any bytes of the other end's sink, or an ATOMIC WRITE of a word of it."""
+        theirs, stores = self._theirs, message.opcode == WrOpcode.ATOMIC_WRITE
+        word = np.frombuffer(self._mine.rng.randbytes(WORD), np.uint8)
+        place = theirs.place(theirs.take_word() if stores else (), word if stores else word[:0])
+        if self._book.dubious:
+            place.state = State.ANYTHING
+        region = theirs.sink
+        most = region.length - message.length
+        at = place.pieces[0][0] if stores else theirs.rng.randrange(most + 1)
+        if message.wrong == Wrong.RANGE:  # a word stays where words may be
+            at += -(-(most + 1 - at) // WORD) * WORD if stores else most + 1 - at
+        at += message.wrong == Wrong.ALIGN
+        sent = Sent(self._mine.number(), message, place)
+        wr = SendWR(sent.wr_id, message.opcode, (), message.flags)
+        rkey = region.rkey ^ (message.wrong == Wrong.RKEY)
+        if stores:
+            wr.set_wr_atomic_write(rkey, region.iova + at, word.tobytes())
+        else:
+            level = FlushLevel(theirs.rng.randrange(2) if message.wrong != Wrong.RANGE else 0)
+            kinds = [FlushType.GLOBAL, FlushType.PERSISTENT, ALL_TYPES]
+            kind = theirs.rng.choice(kinds)
+            wr.set_wr_flush(rkey, region.iova + at, message.length, kind, level)
         return wr, sent
 
     def _receive(self, sent: Sent) -> None:

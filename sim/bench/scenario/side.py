@@ -24,6 +24,8 @@ __all__ = ["Side"]
 
 #: Bytes of a word's region in front of it, so that it begins in the middle of a page.
 WORDS_AT = 16
+#: Bytes of a word that is written in one piece, and what they begin at a multiple of.
+WORD = 8
 #: Bytes between two places at most.
 GAP = 9
 #: Completions that are taken at a time at most, and what the completion queue holds at least.
@@ -69,8 +71,9 @@ class Side:
         self.pd = await self.node.context.alloc_pd()
         depth = min(max(CQ_DEPTH, completions), self.node.testbench.config.queue_size)
         self.cq = await CQ.create(self.node.context, depth)
-        self.source = await MR.create(self.pd, size, RIGHTS | Access.MW_BIND, offset=5)
-        self.sink = await MR.create(self.pd, size, RIGHTS | Access.MW_BIND, offset=3)
+        rights = RIGHTS | Access.MW_BIND
+        self.source = await MR.create(self.pd, size, rights, offset=5)
+        self.sink = await MR.create(self.pd, size, rights | self.flushes, offset=3)
         self.data, self.before = (self._noise(size) for _ in range(2))
         self.source.write(self.data)
         self.sink.write(self.before)
@@ -81,6 +84,13 @@ class Side:
             self.word_region.write(np.array(self.words.starts, "<u8").view(np.uint8))
         self.places.clear()
         self._free = [0, 0]
+
+    @property
+    def flushes(self) -> Access:
+        """The rights of FLUSH that the card knows."""
+        config = self.node.testbench.config
+        kept = Access.FLUSH_PERSISTENT if config.persistence else Access(0)
+        return kept | (Access.FLUSH_GLOBAL if config.placement else Access(0))
 
     async def share(self, plan: Shared, size: int) -> None:
         """Receive from a shared queue from now on, with ``size`` bytes for each request."""
@@ -107,6 +117,13 @@ class Side:
             pieces.append((at, length))
             self._free[sink] = at + length
         return tuple(pieces)
+
+    def take_word(self) -> tuple[tuple[int, int], ...]:
+        """A word of the sink that nothing else uses: its address is a multiple of its size."""
+        ((at, _),) = self.take((0,), sink=True)
+        at += -(self.sink.iova + at) % WORD
+        self._free[True] = at + WORD
+        return ((at, WORD),)
 
     def place(self, pieces: tuple[tuple[int, int], ...], full: Octets) -> Place:
         """A place in the sink for ``full``; every byte there is another one before."""

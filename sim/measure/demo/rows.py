@@ -10,8 +10,10 @@ import numpy as np
 from cocotb.triggers import Event, Timer
 
 from hdl.abi.enums import Access, QpType, WrOpcode
+from hdl.abi.operations import WORK_REQUESTS
 from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, GRH_SIZE
 from hdl.config import CardFeature
+from hdl.wire.opcodes import Kind
 from sim.bench.system import VISIBLE_NS, System, connect
 from sim.guest.verbs import AH, CQ, MR, QP, SRQ, AHAttr, FastMR, GlobalRoute, SrqAttr
 from sim.guest.verbs.context import Resource
@@ -33,7 +35,6 @@ OPERATIONS = {
     "WRITE": WrOpcode.RDMA_WRITE,
     "READ": WrOpcode.RDMA_READ,
 }
-_ATOMICS = (WrOpcode.ATOMIC_FETCH_AND_ADD, WrOpcode.ATOMIC_CMP_AND_SWP)
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class Row:
         return GRH_SIZE if self.kind == QpType.UD else 0
 
     @property
-    def atomic(self) -> bool:
-        """Whether it changes words, which lie at multiples of their size."""
-        return self.opcode in _ATOMICS
+    def word(self) -> bool:
+        """Whether its messages are words, which lie at multiples of their size."""
+        return WORK_REQUESTS[self.opcode].kind is Kind.ATOMIC
 
     @property
     def octets(self) -> int:
@@ -66,7 +67,8 @@ class Row:
     @property
     def rights(self) -> Access:
         """Of its regions and queue pairs."""
-        return _RIGHTS | Access.REMOTE_ATOMIC if self.atomic else _RIGHTS
+        rights = _RIGHTS | Access.REMOTE_ATOMIC if self.word else _RIGHTS
+        return rights | Access.FLUSH_GLOBAL if self.opcode == WrOpcode.FLUSH else rights
 
     @property
     def features(self) -> set[CardFeature]:
@@ -74,11 +76,7 @@ class Row:
         found = {CardFeature.SRQ} if self.srq else set()
         if self.kind != QpType.RC:
             found.add(CardFeature[self.kind.name])
-        if self.atomic:
-            found.add(CardFeature.ATOMICS)
-        if self.opcode == WrOpcode.SEND_WITH_INV:
-            found.add(CardFeature.FAST_REGISTRATION)
-        return found
+        return found | ({WORK_REQUESTS[self.opcode].feature} - {CardFeature.BASE})
 
     def lacks(self, scope: Scope) -> str:
         """Why a card cannot do it; empty if it can."""
@@ -106,6 +104,8 @@ SERVICES = (
     Row("UC WRITE", 4096, WrOpcode.RDMA_WRITE, QpType.UC),
     Row("UD SEND", 64, WrOpcode.SEND, QpType.UD),
     Row("UD SEND", 4096, WrOpcode.SEND, QpType.UD),
+    Row("WRITE, FLUSH", 4096, WrOpcode.FLUSH),
+    Row("ATOMIC_WRITE", 8, WrOpcode.ATOMIC_WRITE),
 )
 
 
@@ -152,7 +152,7 @@ class _Pair:
         pds = [await n.context.alloc_pd() for n in nodes]
         cqs = [await CQ.create(n.context, scope.completions) for n in nodes]
         octets = max(row.octets for row in rows)
-        rights, offset = first.rights, 0 if first.atomic else _OFFSET
+        rights, offset = first.rights, 0 if first.word else _OFFSET
         mrs = [await MR.create(pd, octets, rights, offset=offset) for pd in pds]
         srq = await SRQ.create(pds[1], SrqAttr(max_wr=depth)) if first.srq else None
         options = scope.options(timeout, kind=first.kind, access=rights, qkey=QKEY)
@@ -183,7 +183,7 @@ class _Pair:
         me, other = self.sides
         total = row.count + 1
         stride = (me.source.length - 16) // total
-        stride -= stride % row.size if row.atomic else 0
+        stride -= stride % row.size if row.word else 0
         places = range(0, total * stride, stride)
         answered = row.kind == QpType.RC
         traffic = Traffic(
@@ -228,22 +228,23 @@ class _Pair:
                 for _, sequence, taker in good(await cq.poll(cq.cqe), size):
                     if taker is None:
                         flow.completed = sequence + 1
+                        flow.show()
                     else:
                         flow.received = sequence + 1
             if there():
                 return
             await side.sleep(self.system, patience_us)
 
-    def batches(self, count: int) -> Iterator[int]:
+    def batches(self, flow: Flow, count: int) -> Iterator[int]:
         """Messages of each batch: as many as the queues hold."""
-        depth = self.scope.depth
+        depth = self.scope.depth // flow.traffic.requests
         return (min(depth, count - at) for at in range(0, count, depth))
 
 
 def _verify(row: Row, flow: Flow) -> None:
     """Every message has come, byte for byte, and nothing beside them has changed."""
     inverse = ~flow.data
-    for sequence in range(flow.quota):
+    for sequence in range(flow.checked, flow.quota):
         flow.check(sequence)
     name = f"{row.name} of {row.size} bytes"
     compare(name, "the source", flow.source.read(flow.source.length), flow.data)
@@ -258,7 +259,7 @@ async def _play(pair: _Pair, row: Row, rng: np.random.Generator) -> dict[str, An
     """One message alone, then all the others; what the table shows of the row."""
     flow = pair.flow(row, rng.integers(0, 256, pair.sides[0].source.length, np.uint8))
     alone = await pair.batch(flow, 1)
-    times = [await pair.batch(flow, count) for count in pair.batches(row.count)]
+    times = [await pair.batch(flow, count) for count in pair.batches(flow, row.count)]
     # A completion says that the peer's card has the message, but for a WRITE of UC, which is still
     # on its way; memory shows it a bit later.
     told = flow.traffic.answered or flow.traffic.sends

@@ -161,6 +161,7 @@ class _Run:
         """A completion stands for all requests before it as well."""
         self.completed += sequence + 1 - flow.completed
         flow.completed = sequence + 1
+        flow.show()
         window = self.window
         begun = self.posted_at.pop((number, flow.number, sequence))
         if window.open:

@@ -6,25 +6,16 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from hdl.wire.opcodes import ATOMIC_BYTES
-from sim.measure.perf.flows import MACHINE, Mixed, check, figures_of, parse, table
-from sim.measure.perf.plan import (
-    ATOMIC_TYPES,
-    CONNECTIONS,
-    MANY,
-    OPERATIONS,
-    OPTIONAL,
-    USUAL_QPS,
-    Plan,
-)
+from sim.measure.perf.flows import MACHINE, Mixed, check, figures_of, on_one_card, parse, table
+from sim.measure.perf.plan import MANY, OPTIONAL, USUAL_QPS, Plan
 from sim.measure.perf.report import Row, body, footer, header, make_row, unsteady
+from sim.measure.perf.verbs import ATOMIC_TYPES, CONNECTIONS, OPERATIONS, VERBS
 from sim.rtl import env
 from sim.tools import console, outputs
 
@@ -122,7 +113,11 @@ Say = Callable[[str], None]
     help="QPs whose translations are never known.",
 )
 @click.option(
-    "-A", "--atomic-type", default=ATOMIC_TYPES[0], show_default=True, help="Or CMP_AND_SWAP."
+    "-A",
+    "--atomic-type",
+    default=next(iter(ATOMIC_TYPES)),
+    show_default=True,
+    help="Or CMP_AND_SWAP.",
 )
 @click.option("--one-word", is_flag=True, help="All QPs change one word.")
 @click.option(
@@ -169,7 +164,8 @@ def perf(
 ) -> None:
     """Measure OP between two simulated NICs, as perftest does.
 
-    OP is one of write_bw, send_bw, read_bw, atomic_bw, write_lat, send_lat, read_lat, atomic_lat.
+    OP is one of write, send, read, atomic, flush, atomic_write, followed by _bw or _lat. A message
+    of flush is a WRITE and a FLUSH behind it.
     """
     if flows:
         _run_flows(op, flows, json_file, pcap)
@@ -222,7 +218,7 @@ def _plan(op: str, size: int | None, everything: bool, options: Mapping[str, Any
     if qps == MANY["qps"]:
         qps -= 2  # all of them: pairs 0 and 1 are not a driver's to use
     default = 2 if op.endswith("_lat") else 64 if everything else 1 << 16
-    default = ATOMIC_BYTES if op.startswith("atomic") else default
+    default = VERBS[op.rpartition("_")[0]].size or default
     return Plan(op=op, sizes=(default if size is None else size,), **{**options, "qps": qps})
 
 
@@ -260,9 +256,7 @@ def _mixed(op: str | None, texts: tuple[str, ...]) -> list[Mixed]:
         except ValueError as error:
             raise ValueError(f"--flow {text!r}: {error}") from None
         mixed.append(Mixed(plan, text, reverse))
-    if any(one.plan.local for one in mixed):  # all are on the same cards
-        copying = [replace(one.plan, card={**one.plan.card, "memcpy": True}) for one in mixed]
-        mixed = [replace(one, plan=plan) for one, plan in zip(mixed, copying, strict=True)]
+    mixed = on_one_card(mixed)
     check(mixed)
     return mixed
 

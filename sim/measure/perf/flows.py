@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from sim.measure.perf.figures import Latency
 from sim.measure.perf.plan import LARGEST_REGION, USUAL_QPS, Plan
 
-__all__ = ["MACHINE", "Mixed", "check", "figures_of", "parse", "table"]
+__all__ = ["MACHINE", "Mixed", "check", "figures_of", "on_one_card", "parse", "table"]
 
 #: What a flow's text may say, as the command's parameters are named; beside it ``--reverse``.
 OF_A_FLOW = (
@@ -53,6 +53,16 @@ def parse(command: click.Command, text: str) -> tuple[dict[str, Any], bool]:
     if context.params["op"] is None:
         raise ValueError(f"--flow {text!r}: OP is missing")
     return {name: context.params[name] for name in OF_A_FLOW}, "--reverse" in words
+
+
+def on_one_card(flows: Sequence[Mixed]) -> list[Mixed]:
+    """The flows on a card that has what any of them needs."""
+    needed = {name: on for flow in flows for name, on in flow.plan.kind.card.items()}
+    if not needed:
+        return list(flows)
+    return [
+        replace(flow, plan=replace(flow.plan, card={**flow.plan.card, **needed})) for flow in flows
+    ]
 
 
 def check(flows: Sequence[Mixed]) -> None:

@@ -1,8 +1,8 @@
 """Latency inside the simulation: one message at a time, seen in the cycle in which it is visible.
 
 WRITE: each side waits for the last byte of the other's message in its memory, and answers. SEND:
-each waits for the completion of its receive. Both give half a round trip. READ and atomics: until
-their completion. The clock starts when the request is posted, before its doorbell goes out.
+each waits for the completion of its receive. Both give half a round trip. All others: until their
+completion. The clock starts when the request is posted, before its doorbell goes out.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from cocotb.triggers import Timer
+
 from hdl.abi.enums import WrOpcode
 from hdl.abi.virtio_rdma import PAGE_SIZE
+from sim.bench.system import VISIBLE_NS
 from sim.measure.flow import OPEN, Flow, good
 from sim.measure.perf.bandwidth import Gate, Window
 from sim.measure.perf.traffic import Ends, filled
@@ -53,7 +56,7 @@ class _Pair:
     def _arrived(self, flow: Flow, sequence: int) -> bool:
         if flow.traffic.sends:
             return flow.received > sequence
-        if flow.traffic.fetches:
+        if self.ends.plan.kind.told:
             return flow.completed > sequence
         last = flow.place(sequence) + self.size - 1
         return bool(flow.sink.read(1, last)[0] == flow.data[last])
@@ -67,7 +70,8 @@ class _Pair:
             if self._arrived(flow, sequence):
                 break
             await self.ends.sleep(side)
-        flow.check(sequence)
+        if flow.traffic.shows or not self.ends.plan.kind.told:
+            flow.check(sequence)  # else before its place is used again
 
     async def once(self, sequence: int) -> float:
         """One message, or two and half their time; ns."""
@@ -75,7 +79,7 @@ class _Pair:
         for number, flow in enumerate(self.flows):
             posted = self.now()
             await flow.post(1)
-            await self.there(flow, number if flow.traffic.fetches else 1 - number, sequence)
+            await self.there(flow, number if self.ends.plan.kind.told else 1 - number, sequence)
             self.stages.append(self._stage_times(number, posted))
         took = (self.now() - begun) / len(self.flows)
         for flow in self.flows:
@@ -114,8 +118,8 @@ async def latency(
     last = shape.warm + shape.timed - 1
     quota = last + 1 if window.gate.alone else OPEN
     with filled(ends, size) as data:
-        sides = (0,) if plan.fetches else (0, 1)
-        sources = (1,) if plan.fetches else (0, 1)
+        sides = (0,) if plan.kind.told else (0, 1)
+        sources = (1,) if plan.fetches else sides
         flows = [
             ends.flow(shape, 0, side, data[source], quota)
             for side, source in zip(sides, sources, strict=True)
@@ -138,6 +142,10 @@ async def latency(
         for flow in flows:
             flow.quota = flow.posted
         await pair.settle()
+        await Timer(VISIBLE_NS, "ns")
+        for flow in flows:
+            for sequence in range(flow.checked, flow.quota):
+                flow.check(sequence)
     verified = sum(flow.verified for flow in flows)
     stages = pair.stages if plan.verb == "write" and not plan.impair else []
     delay = ends.system.testbench.wires[0].settings.delay_ps / 1000

@@ -6,39 +6,25 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from hdl.abi.enums import WrOpcode
 from hdl.abi.virtio_pci import Feature
 from hdl.abi.virtio_rdma import GRH_SIZE, PAGE_SIZE
 from hdl.bounds import WORD, within
 from hdl.config import LIMITS, MTUS, NicConfig
-from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.guest.driver.device import ALL_FEATURES
 from sim.measure.flow import Shape
+from sim.measure.perf.verbs import ATOMIC_TYPES, CONNECTIONS, OPERATIONS, VERBS, Verb
 from sim.models.impairments import Impairments
 
 __all__ = [
-    "ATOMIC_TYPES",
-    "CONNECTIONS",
     "IN_FLIGHT",
     "MANY",
     "MEMORY",
-    "OPERATIONS",
     "SWEEP",
     "USUAL_QPS",
     "Plan",
 ]
 
-OPERATIONS = (
-    *("write_bw", "send_bw", "read_bw", "atomic_bw", "memcpy_bw"),
-    *("write_lat", "send_lat", "read_lat", "atomic_lat"),
-)
-#: perftest's names of the services, and what each can do.
-CONNECTIONS = {
-    "RC": ("write", "send", "read", "atomic", "memcpy"),
-    "UC": ("write", "send"),
-    "UD": ("send",),
-}
-#: perftest's names of the two atomics.
-ATOMIC_TYPES = ("FETCH_AND_ADD", "CMP_AND_SWAP")
 #: Virtio features that a driver can do without.
 OPTIONAL = ("notification_data", "in_order", "event_idx", "indirect_desc")
 #: Largest message, bytes: perftest's.
@@ -54,6 +40,7 @@ MANY: dict[str, Any] = {
     "read_sinks": 8192,
     "translation_lines": 16384,
 }
+#: What the card has for FLUSH and ATOMIC WRITE.
 #: Message sizes of ``--all``: perftest goes on to 2**23, where simulated time is all that changes.
 SWEEP = tuple(1 << n for n in range(1, 21))
 #: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.
@@ -129,7 +116,7 @@ class Plan:
     impair: str = ""
     qp_timeout: int = 14
     timer_scale: float = 1.0
-    atomic_type: str = ATOMIC_TYPES[0]
+    atomic_type: str = next(iter(ATOMIC_TYPES))
     one_word: bool = False
     connection: str = "RC"
     use_srq: bool = False
@@ -147,16 +134,16 @@ class Plan:
     def _check_options(self) -> None:
         """Each option by itself is one that there is, or within its bounds."""
         within("--clock-mhz", self.clock_mhz, *(hz / 1e6 for hz in LIMITS["clock_hz"][:2]))
-        config = self.config
         if self.op not in OPERATIONS:
             raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {self.op!r}")
+        config = self.config
         for size in self.sizes:
             within("--size", size, 1, MAX_SIZE)
         if self.mtu not in MTUS or self.mtu > config.mtu:
             raise ValueError(f"--mtu must be one of {', '.join(map(str, MTUS))}, not {self.mtu}")
         within("--qps", self.qps, 1, (config.qps if self.card else MANY["qps"]) - 2)
         # The send queue has twice as many entries: they come back a little after completions.
-        within("--tx-depth", self.tx_depth, 1, config.queue_size // 2)
+        within("--tx-depth", self.tx_depth, 1, config.queue_size // (2 * self.kind.requests))
         within("--post-list", self.post_list, 1, config.queue_size)
         within("--cq-mod", self.cq_mod, 1, config.queue_size)
         within("--inline", self.inline, 0, config.max_inline)
@@ -179,18 +166,18 @@ class Plan:
 
     def _check_kinds(self) -> None:
         """Options go with the operation."""
-        if self.inline and (self.fetches or self.local):
+        if self.inline and (self.fetches or self.local or self.kind.placement):
             raise ValueError(f"--inline is for what is sent: not with {self.op}")
-        if self.verb == "atomic" and set(self.sizes) != {ATOMIC_BYTES}:
-            raise ValueError(f"--size of an atomic must be {ATOMIC_BYTES}, not {self.sizes}")
+        if self.kind.size and set(self.sizes) != {self.kind.size}:
+            raise ValueError(f"--size of an atomic must be {self.kind.size}, not {self.sizes}")
         if self.use_srq and self.op != "send_bw":
             raise ValueError(f"--use-srq is for send_bw: not with {self.op}")
-        if self.sges > 1 and (self.latency or self.inline or self.verb in ("atomic", "memcpy")):
+        if self.sges > 1 and (self.latency or self.inline or self.kind.word or self.local):
             raise ValueError(f"--sges is for bandwidth out of memory: not with {self.op}, --inline")
         if self.one_word and (self.op != "atomic_bw" or self.bidirectional):
             raise ValueError("--one-word is for atomic_bw in one direction")
-        if self.one_word and self.atomic_type != ATOMIC_TYPES[0]:
-            raise ValueError(f"--one-word is for {ATOMIC_TYPES[0]}: each result tells its turn")
+        if self.one_word and self.atomic_type != (counting := next(iter(ATOMIC_TYPES))):
+            raise ValueError(f"--one-word is for {counting}: each result tells its turn")
         if self.latency:
             for name in ("qps", "bidirectional"):
                 if getattr(self, name) > 1 or getattr(self, name) is True:
@@ -237,7 +224,7 @@ class Plan:
     def config(self) -> NicConfig:
         """The cards that are measured."""
         more = self.card or (MANY if self.qps > USUAL_QPS else {})
-        more = {"memcpy": self.local, **more}
+        more = {**self.kind.card, **more}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 
     @property
@@ -280,17 +267,27 @@ class Plan:
     @property
     def local(self) -> bool:
         """Whether what moves stays in the host: no packet carries it."""
-        return self.verb == "memcpy"
+        return self.kind.copies
 
     @property
     def verb(self) -> str:
-        """``write``, ``send``, ``read``, ``atomic`` or ``memcpy``."""
-        return self.op.split("_")[0]
+        """Which of ``VERBS``, by its name."""
+        return self.op.rpartition("_")[0]
+
+    @property
+    def kind(self) -> Verb:
+        """What the messages are."""
+        return VERBS[self.verb]
+
+    @property
+    def opcode(self) -> WrOpcode:
+        """Of the work requests."""
+        return ATOMIC_TYPES[self.atomic_type] if self.verb == "atomic" else self.kind.opcode
 
     @property
     def fetches(self) -> bool:
         """Whether what moves is brought back to the requester."""
-        return self.verb in ("read", "atomic")
+        return self.kind.fetches
 
     @property
     def latency(self) -> bool:
@@ -304,7 +301,7 @@ class Plan:
 
     def sweep(self) -> Plan:
         """The same with the sizes of ``--all`` that fit into memory; an atomic has only one."""
-        if self.verb == "atomic":
+        if self.kind.size:
             return self
         most = self.mtu if self.connection == "UD" else MAX_SIZE
         sizes = [size for size in SWEEP if self.sges <= size <= most]

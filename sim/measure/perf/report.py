@@ -141,8 +141,7 @@ def unsteady(row: Row) -> str:
 
 def header(plan: Plan) -> Iterator[str]:
     """Lines in front of the figures: what is measured, and the test's parameters."""
-    titles = {"write": "RDMA_Write", "send": "Send", "read": "RDMA_Read", "memcpy": "Memcpy"}
-    title = titles.get(plan.verb, f"Atomic {plan.atomic_type}")
+    title = plan.kind.title + (f" {plan.atomic_type}" if plan.verb == "atomic" else "")
     kind = "Latency" if plan.latency else "BW"
     both = "Bidirectional " if plan.bidirectional else ""
     yield _RULE
@@ -167,7 +166,7 @@ def header(plan: Plan) -> Iterator[str]:
         rows.append(("Receives", "from one shared receive queue"))
     if plan.sges > 1:
         rows.append(("SGEs", f"{plan.sges} a message"))
-    if plan.fetches or plan.local:
+    if plan.kind.told:
         rows.append(("Outstand reads", plan.max_rd_atomic))
     limit = f"{plan.host_gbps:g}[Gb/s]" if plan.host_gbps else "the port's"
     limit += " with PCIe's headers" if plan.tlp_headers else ""

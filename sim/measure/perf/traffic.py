@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 from cocotb.triggers import Event
 
-from hdl.abi.enums import Access, Mtu, QpType, WrOpcode
+from hdl.abi.enums import Access, Mtu, QpType
 from sim.bench.bulk.loader import bulk
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.driver.platform import Octets
@@ -21,14 +21,6 @@ from sim.models.impairments import Impairments
 __all__ = ["Ends", "filled"]
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
-OPCODES = {
-    "write": WrOpcode.RDMA_WRITE,
-    "send": WrOpcode.SEND,
-    "read": WrOpcode.RDMA_READ,
-    "FETCH_AND_ADD": WrOpcode.ATOMIC_FETCH_AND_ADD,
-    "memcpy": WrOpcode.MEMCPY,
-    "CMP_AND_SWAP": WrOpcode.ATOMIC_CMP_AND_SWP,
-}
 
 
 class Ends:
@@ -87,9 +79,10 @@ class Ends:
         region = max(plan.region(size) for size in plan.sizes)
         most = plan.config.queue_size
         pds = [await node.context.alloc_pd() for node in nodes]
+        rights = RIGHTS | Access.FLUSH_GLOBAL if plan.kind.placement else RIGHTS
         for node, pd in zip(nodes, pds, strict=True):
             cqs = [await CQ.create(node.context, plan.cq_entries) for _ in range(plan.cqs)]
-            mrs = [await MR.create(pd, region, RIGHTS) for _ in range(2)]
+            mrs = [await MR.create(pd, region, rights) for _ in range(2)]
             srq = await SRQ.create(pd, SrqAttr(most)) if plan.use_srq else None
             peer = nodes[1 - len(self.sides)]
             route = GlobalRoute(dgid=peer.context.query_gid(1, 0), sgid_index=0)
@@ -99,11 +92,11 @@ class Ends:
             mtu=Mtu[f"MTU_{plan.mtu}"],
             max_rd_atomic=plan.max_rd_atomic,
             timeout=plan.qp_timeout,
-            access=RIGHTS,
+            access=rights,
             type=QpType[plan.connection],
             qkey=QKEY,
         )
-        options.cap.max_send_wr = min(most, 2 * max(s.depth for s in shapes))
+        options.cap.max_send_wr = min(most, 2 * plan.kind.requests * max(s.depth for s in shapes))
         options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
         options.cap.max_send_sge = options.cap.max_recv_sge = plan.sges
         options.cap.max_inline_data = plan.inline
@@ -131,7 +124,7 @@ class Ends:
         )
         traffic = Traffic(
             plan.op,
-            OPCODES[plan.atomic_type if plan.verb == "atomic" else plan.verb],
+            plan.opcode,
             plan.places_of(number, shape.size),
             area=plan.area,
             inline=shape.size <= plan.inline,

@@ -23,6 +23,8 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "write_bw", "sizes": (64, 5000), "qps": 2, "connection": "UC"},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "UD", "bidirectional": True},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 3, "use_srq": True},
+    {"op": "flush_bw", "sizes": (64, 5000), "qps": 2},
+    {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True},
 ]
 
 
@@ -33,8 +35,9 @@ def _named(options: dict[str, Any]) -> str:
 
 ITERS = 40  # more than what is outstanding: else the timed part may hold no packet
 FEW = {"tx_depth": 16, "cq_mod": 4, "post_list": 5, "iters": ITERS}
-LATENCY = ["write_lat", "send_lat", "read_lat"]
-FIRST = {0x00, 0x04, 0x06, 0x0A, 0x0D, 0x10}  # SEND, WRITE, READ response: FIRST and ONLY
+LATENCY = ["write_lat", "send_lat", "read_lat", "flush_lat", "atomic_write_lat"]
+#: SEND, WRITE, READ response: FIRST and ONLY; ATOMIC WRITE.
+FIRST = {0x00, 0x04, 0x06, 0x0A, 0x0D, 0x10, 0x1D}
 
 
 def packets(path: Path) -> list[tuple[int, int, Dissected]]:
@@ -138,12 +141,13 @@ def test_misses_of_a_qp_hold_up_no_other() -> None:
 @pytest.mark.parametrize("op, width", _both(LATENCY, ["send_lat"]))
 def test_latency(width: int, op: str, tmp_path: Path) -> None:
     """Messages follow each other at the latency that was measured at the hosts."""
-    plan = Plan(op=op, sizes=(2, 5000), width=width, iters=6)
+    sizes = (8,) if op == "atomic_write_lat" else (2, 5000)
+    plan = Plan(op=op, sizes=sizes, width=width, iters=6)
     for row in measure(plan, tmp_path / "x.pcap", apart=True):
         facts, size = row.json, row.json["size"]
         found = packets(tmp_path / f"x-{size}-1.pcap")
         begun = [time for time, _, packet in found if packet.fields["opcode"] in FIRST]
-        flows = 1 if op == "read_lat" else 2
+        flows = 1 if plan.kind.told else 2
         assert len(begun) == 6 * flows == row.iterations
         # All messages but the last one, whichever that was.
         span, total = begun[-1] - begun[0], row.latency.average * len(begun)

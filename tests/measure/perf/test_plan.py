@@ -12,11 +12,11 @@ from sim.measure.perf.plan import (
     IN_FLIGHT,
     LARGEST_REGION,
     MANY,
-    OPERATIONS,
     SWEEP,
     USUAL_QPS,
     Plan,
 )
+from sim.measure.perf.verbs import OPERATIONS
 
 
 def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
@@ -38,6 +38,11 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
         ({"op": "send_bw", "connection": "UD", "size": 4097}, "--size of a datagram must be at"),
         ({"use_srq": True}, "--use-srq is for send_bw: not with write_bw"),
         ({"sges": 33}, "--sges must be 1 to 32, not 33"),
+        ({"op": "flush_bw", "tx_depth": 1025}, "--tx-depth must be 1 to 1024, not 1025"),
+        ({"op": "flush_bw", "inline": 9}, "--inline is for what is sent"),
+        ({"op": "flush_lat", "connection": "UC"}, "UC has no flush: not with flush_lat"),
+        ({"op": "atomic_write_bw", "size": 9}, "--size of an atomic must be 8"),
+        ({"op": "atomic_write_bw", "size": 8, "sges": 2}, "--sges is for bandwidth"),
         ({"size": 3, "sges": 4}, "--sges must be 1 to 3, not 4"),
         ({"op": "read_lat", "sges": 2}, "--sges is for bandwidth"),
         ({"op": "atomic_bw", "size": 8, "sges": 2}, "--sges is for bandwidth"),
@@ -97,6 +102,8 @@ def test_shapes_hold_together(op: str, size: int, tx_depth: int) -> None:
     """A slot is free again before it is used; completions come; the timed part is not the last."""
     if op.startswith("atomic"):
         size = ATOMIC_BYTES
+    if op.startswith("flush"):  # a message takes two requests
+        tx_depth = min(tx_depth, 1024)
     p = plan(op, size, tx_depth=tx_depth)
     shape = p.shape(size)
     assert 1 <= shape.signal <= shape.depth <= tx_depth or p.latency
