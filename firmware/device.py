@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from firmware.network_registers import NetworkHardware
 
 Row = Mapping[str, int]
 
@@ -115,7 +118,14 @@ class Operations(Protocol):
 
 
 class Hardware(Operations, Protocol):
-    """One NIC: the operations of all functions by the card's numbers, and the mailbox."""
+    """One NIC: the operations of all functions by the card's numbers, and the mailbox.
+
+    ``network``: the network function, None: the card has none.
+    """
+
+    @property
+    def network(self) -> NetworkHardware | None:
+        """See above."""
 
     async def function_state(self, function: int) -> FunctionState:
         """Resets of a guest function, by its PCI number."""

@@ -2,75 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from firmware.device import FunctionState, HardwareError, Posted, Request, Row
-from firmware.requests import HEAD_WORDS, needed_words
-from hdl.config import FUNCTION_RDMA, SWITCHES, NicConfig
-from hdl.csr.blocks import MAGIC, MAP_VERSION, PAGES, VERSION_BITS
-from hdl.csr.context import RECORD_BYTES, context
+from firmware.identity import CONFIG, Bus, configuration
+from firmware.mailbox import Mailbox
+from firmware.network_registers import NetworkRegisters
+from firmware.requests import needed_words
+from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.csr.blocks import PAGES, VERSION_BITS
+from hdl.csr.context import RECORD_BYTES
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
 from hdl.csr.diagnostics import LATENCY_BUCKETS, PARITY_TABLES
-from hdl.csr.mailbox_block import MAILBOX_WORDS
 from hdl.csr.map import TABLES, CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
 PATIENCE = 100_000
-#: Begins the names of the registers with the configuration.
-_CONFIG = "config_"
-#: Where that block has its registers.
-_HOT = context(NicConfig())
-#: Value of an address without a register.
-NOTHING = 0xFFFF_FFFF
 #: Bytes of the address space that hold registers.
 SPACE = (max(PAGES.values()) + 1) * BLOCK_BYTES
 #: Flags of an activation of the send side (doorbell, wake) and of the receive side (finish, flush).
 _SEND_CHANGED = 3
 _RECEIVE_CHANGED = 3
 _RECEIVE_FLUSH = 2
-
-
-class Bus(Protocol):
-    """32-bit registers; ``addr`` is a byte address in the management function's space."""
-
-    async def read(self, addr: int) -> int:
-        """Reads a register; later than every write before it."""
-
-    async def write(self, addr: int, value: int) -> None:
-        """Writes a register."""
-
-
-async def _configuration(bus: Bus, csr: CsrMap) -> dict[str, int]:
-    """What the card says of its configuration; HardwareError if it is none of ours."""
-    for path, wanted in (("core.magic", MAGIC), ("core.map_version", MAP_VERSION)):
-        found = await bus.read(csr.address(path))
-        if found != wanted:
-            nothing = " (nothing answers there)" if found == NOTHING else ""
-            raise HardwareError(f"{path} is {found:#010x}, not {wanted:#010x}{nothing}")
-    names = [name for name in csr.names("core") if name.startswith(_CONFIG)]
-    # Only a card on which few rows of QPs are on chip has the register that says how many.
-    hot = await bus.read(PAGES["context"] * BLOCK_BYTES + _HOT.offset("hot_qps"))
-    return {
-        name.removeprefix(_CONFIG): await bus.read(csr.address(f"core.{name}")) for name in names
-    } | {"hot_qps": 0 if hot == NOTHING else hot}
-
-
-async def read_config(bus: Bus) -> NicConfig:
-    """The configuration of the card that ``bus`` leads to, as it says itself.
-
-    HardwareError if there is no card, or one that this firmware does not know.
-    """
-    # The places of these registers are the same for each configuration.
-    found: dict[str, Any] = dict(await _configuration(bus, CsrMap(NicConfig())))
-    for name in found.keys() & SWITCHES:
-        found[name] = bool(found[name])
-    try:
-        return NicConfig(**found)
-    except ValueError as error:
-        raise HardwareError(f"The card's configuration cannot be: {error}") from None
 
 
 @dataclass
@@ -95,10 +49,13 @@ class Registers:
     def __init__(self, bus: Bus, config: NicConfig):
         self.bus, self.config = bus, config
         self._map = CsrMap(config)
+        self._mailbox = Mailbox(self, self._map, needed_words)
         self._beats = 0
         #: ``begin_post`` has begun something; None: a firmware before this one may have.
         self._posting: bool | None = None
         self._broken = False  # a virtqueue is, as the mailbox has said
+        #: Of a card that has a network function.
+        self.network = NetworkRegisters(self, config) if config.network else None
         self.forget()
 
     async def _read(self, path: str, word: int = 0) -> int:
@@ -120,10 +77,10 @@ class Registers:
 
     async def check(self) -> None:
         """Raises HardwareError unless the bus leads to a NIC of this configuration."""
-        for field, found in (await _configuration(self.bus, self._map)).items():
+        for field, found in (await configuration(self.bus, self._map)).items():
             wanted = getattr(self.config, field)
             if found != wanted:
-                raise HardwareError(f"core.{_CONFIG}{field} is {found}, not {wanted}")
+                raise HardwareError(f"core.{CONFIG}{field} is {found}, not {wanted}")
 
     async def version(self) -> str:
         """The version of the card's gateware."""
@@ -174,32 +131,12 @@ class Registers:
         self._broken = bool(status.get("broken"))
         if not status["pending"]:
             return None
-        length = await self._read("mailbox.request_length")
-        writable = await self._read("mailbox.writable_length")
-        kept = min(length, 4 * MAILBOX_WORDS)
-        words = [bytes(4)] * -(-kept // 4)
-
-        async def take(numbers: Iterable[int]) -> None:
-            for i in numbers:
-                words[i] = (await self._read("mailbox.request", i)).to_bytes(4, "little")
-
-        head = range(min(HEAD_WORDS, len(words)))
-        await take(head)
-        needed = needed_words(b"".join(words[: len(head)]), len(words))
-        await take(sorted(needed.difference(head)))
-        data = b"".join(words)[:kept]
-        return Request(status["function"], data, length, writable)
+        return await self._mailbox.request(status["function"])
 
     async def respond(self, response: bytes) -> None:
         """Writes the response and says that it is complete."""
         await self._settle()
-        if len(response) > 4 * MAILBOX_WORDS:
-            raise HardwareError(f"A response of {len(response)} bytes does not fit the mailbox")
-        for i in range(0, len(response), 4):
-            word = int.from_bytes(response[i : i + 4], "little")
-            await self.bus.write(self._map.address("mailbox.response", i // 4), word)
-        await self._write("mailbox.response_length", value=len(response))
-        await self._write("mailbox.control", done=1)
+        await self._mailbox.respond(response)
 
     async def broken_queue(self) -> int | None:
         """The virtqueue that is to be seen to: nothing is read while there is none."""

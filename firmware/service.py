@@ -12,6 +12,7 @@ from typing import Protocol
 from firmware.commands import Commands
 from firmware.device import Hardware, HardwareError
 from firmware.functions import FunctionHardware
+from firmware.network_commands import NetworkCommands
 from firmware.objects import Hints, Limits
 from firmware.release import Release
 from hdl.abi.enums import QpType
@@ -83,6 +84,8 @@ class Keeper(Protocol):
 class Firmware:
     """Serves the control queues of one NIC's guest functions, which are in ``functions``.
 
+    ``network`` does so for the network function of a card that has one.
+
     ``served`` counts requests, ``refusal`` says why the last one was refused, if it was, and
     ``resets`` counts the device resets that were seen to. A function in reset holds neither the
     others nor ``step``, which does a bounded part of what there is to do. Errors: HardwareError,
@@ -103,10 +106,15 @@ class Firmware:
         self.functions = [
             self._function(ordinal, config, limits) for ordinal in range(config.functions)
         ]
+        self.network = None
+        if config.network:
+            assert hardware.network is not None, "the card says that it has a network function"
+            self.network = NetworkCommands(hardware.network, config.network)
+        self._shared = config.shared
         self._queue_bits = config.number_bits["queues"]
         self.served, self.resets, self.refusal = 0, 0, ""
-        #: Of a card with one function: the device reset that goes on, how often it was looked at,
-        #: and whether a command was under way when it began.
+        #: Of a card that is one function's: the device reset that goes on, how often it was looked
+        #: at, and whether a command was under way when it began.
         self._ending, self._looks, self._raced = 0, 0, False
         #: Writes down what changes; None: nobody does.
         self.keeper: Keeper | None = None
@@ -136,7 +144,7 @@ class Firmware:
         await self.hardware.beat()
         if self._alone and await self._reset_of_all(raced=False):
             return True
-        acted = False
+        acted = self.network is not None and await self.network.step()
         for function in self.functions:
             acted |= not self._alone and await self._reset(function)
             if function.release is None:
@@ -184,8 +192,8 @@ class Firmware:
 
     @property
     def _alone(self) -> bool:
-        """The card has one function: the hardware resets that by itself, with all its tables."""
-        return len(self.functions) == 1
+        """The card is one function's: the hardware resets that by itself, with all its tables."""
+        return not self._shared
 
     async def _reset_of_all(self, *, raced: bool) -> bool:
         """Sees to a device reset of the only function; whether one goes on, or has just ended.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from firmware.device import HardwareError
-from firmware.registers import Bus
+from firmware.identity import Bus
 from hdl.config import TRACE_BYTES, NicConfig
 from hdl.csr.counter_names import COUNTER_TEXTS, DROP_REASONS
 from hdl.csr.map import CsrMap

@@ -40,6 +40,10 @@ class AxiNic(wiring.Component):
         interrupt_window: int = 0,
         write_bursts: int = 32,
     ):
+        if config.network:
+            raise ValueError(
+                f"network must be 0 on a core with AXI, not {config.network!r}: it is not built yet"
+            )
         self.config = config
         self._mac_clocks = mac_clocks
         self._host = AxiHost(

@@ -258,6 +258,7 @@ class NicConfig:
             ("placement", "atomics is False", not self.atomics),
             ("persistence", "placement is False", not self.placement),
             ("memcpy", "max_sge is 1", self.max_sge == 1),
+            ("parity", "network is not 0", self.network != 0),
         ):
             if getattr(self, name) and is_so:
                 raise ValueError(f"{name} must be False where {without}, not True")
@@ -331,6 +332,29 @@ class NicConfig:
     def ordinal_bits(self) -> int:
         """Bits of the ordinal of a function, which counts the guest functions from 0."""
         return (self.functions - 1).bit_length()
+
+    @cached_property
+    def driven(self) -> int:
+        """Functions with a driver: the guest functions, and the network function if there is one.
+        Signals with a bit for each of them have that of the network function last."""
+        return self.functions + (self.network > 0)
+
+    @cached_property
+    def shared(self) -> bool:
+        """Whether several functions share the card: a device reset of one leaves the rooms alone,
+        and the firmware takes away what the function has."""
+        return self.driven > 1
+
+    @cached_property
+    def network_queues(self) -> int:
+        """Virtqueues of the network function: of its pairs, and the control queue (Virtio 1.2,
+        5.1.2)."""
+        return 2 * self.network + 1
+
+    @cached_property
+    def network_vectors(self) -> int:
+        """MSI-X vectors of the network function: one for each virtqueue, one for changes."""
+        return self.network_queues + 1
 
     @cached_property
     def management_function(self) -> int:

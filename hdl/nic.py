@@ -47,6 +47,8 @@ class Nic(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig, around: tuple[str, ...] = ()):
+        if config.network:
+            raise ValueError(f"network must be 0, not {config.network!r}: it is not joined yet")
         self.config = config
         counts = data.StructLayout(dict.fromkeys(around, COUNT))
         super().__init__(

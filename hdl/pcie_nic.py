@@ -41,7 +41,7 @@ def bars(config: NicConfig) -> Bars:
     """Bits of an offset in each BAR of the card."""
     guest = {
         card.BAR_REGISTERS: card.REGISTERS_BYTES,
-        card.BAR_NOTIFY: card.notify_bytes(config.guest),
+        card.BAR_NOTIFY: card.notify_bytes(config.guest.queues),
     }
     guests = range(FUNCTION_RDMA, FUNCTION_RDMA + config.functions)
     sizes = {(n, bar): size for n in guests for bar, size in guest.items()}
@@ -59,6 +59,11 @@ class _NicBehindBlock(wiring.Component):
     """
 
     def __init__(self, host, pins, members, *, config: NicConfig, mac_clocks: bool, patience: int):
+        if config.network:
+            raise ValueError(
+                f"network must be 0 behind a block for PCI Express, not {config.network!r}: "
+                "it is not built yet"
+            )
         self.config, self._mac_clocks = config, mac_clocks
         self._host, self._pins = host, pins
         self._control = FunctionControl(config=config, places=places(config), patience=patience)

@@ -89,7 +89,7 @@ def _function(function: int, image: ConfigImage) -> dict[str, object]:
 
 def pcie_parameters(config: NicConfig) -> dict[str, object]:
     """Return the settings of P-Tile for the functions of ``config``."""
-    images = {FUNCTION_NET: net_image()}
+    images = {FUNCTION_NET: net_image(config)}
     images |= {FUNCTION_RDMA + n: rdma_image(config.guest) for n in range(config.functions)}
     images[config.management_function] = management_image()
     found: dict[str, object] = {

@@ -63,7 +63,7 @@ def _function(function: int, image: ConfigImage) -> dict[str, object]:
 def pcie_properties(config: NicConfig) -> dict[str, object]:
     """Return the settings of the PCIe block for the functions of ``config``."""
     rdma, first = rdma_image(config.guest), FUNCTION_RDMA
-    images = {FUNCTION_NET: net_image()} | {first + n: rdma for n in range(config.functions)}
+    images = {FUNCTION_NET: net_image(config)} | {first + n: rdma for n in range(config.functions)}
     images[config.management_function] = management_image()
     found: dict[str, object] = {
         "mode_selection": "Advanced",

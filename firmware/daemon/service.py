@@ -15,8 +15,9 @@ from firmware.daemon.logs import log
 from firmware.daemon.metrics import Exporter, Metrics
 from firmware.daemon.notify import ServiceManager
 from firmware.daemon.settings import Settings, TableEntry
+from firmware.identity import read_config
 from firmware.journal import Journal
-from firmware.registers import SPACE, Registers, read_config
+from firmware.registers import SPACE, Registers
 from firmware.service import Firmware, GuestFunction
 from firmware.takeover import JournalKeeper, check_unused
 from hdl.config import VERSION

@@ -14,8 +14,9 @@ from firmware.daemon.bars import open_bar
 from firmware.daemon.outputs import require_file
 from firmware.daemon.settings import add_bar, number, seconds
 from firmware.device import HardwareError
+from firmware.identity import read_config
 from firmware.pcapng import INBOUND, OUTBOUND, Interface, Packet, pcapng
-from firmware.registers import Registers, read_config
+from firmware.registers import Registers
 from firmware.tracer import TracedFrame, Tracer
 from hdl.config import TRACE_BYTES, VERSION
 from hdl.csr.counter_names import DROP_REASONS

@@ -65,7 +65,12 @@ class NetFeature(IntEnum):
     MRG_RXBUF = 15
     STATUS = 16
     CTRL_VQ = 17
+    CTRL_RX = 18
+    CTRL_RX_EXTRA = 20
+    GUEST_ANNOUNCE = 21
     MQ = 22
+    CTRL_MAC_ADDR = 23
+    SPEED_DUPLEX = 63
 
     @property
     def mask(self) -> int:

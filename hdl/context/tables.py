@@ -9,7 +9,13 @@ from hdl.common.count import BYTES
 from hdl.common.tables import CsrBus, TableProgram, TableRead
 from hdl.config import QP_BITS, NicConfig
 from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
-from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
+from hdl.csr.counter_names import (
+    COUNTER_INDEX,
+    COUNTERS,
+    NET_COUNTERS,
+    PORT_COUNTERS,
+    QP_COUNTER_INDEX,
+)
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
 from hdl.ports.boxes import (
@@ -23,6 +29,7 @@ from hdl.ports.boxes import (
 from hdl.ports.context import QP_MACHINES, QP_PINS, QP_TABLES
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
+from hdl.ports.network_boxes import NetworkStatus, NetworkTables
 from hdl.ports.numbers import CqNumber
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, ReadResource, kept_bits
@@ -34,6 +41,7 @@ from .counter_bank import CounterBank
 from .gid import GidTable
 from .groups import GroupTable
 from .mirror import ProgramMirror
+from .network import connect_network
 from .ram_context import RamContext
 from .region_keys import RegionKeys
 from .table import Table
@@ -71,6 +79,7 @@ class Tables(wiring.Component):
     chip. ``broken`` Out: a row with a wrong bit has been read, if that is
     looked for; ``halted`` In: the rooms stand still for that.
     ``broken_queue`` In, of a card with events: a virtqueue that the firmware is to see to.
+    Of a card with a network function: ``network``, ``network_status``, ``network_mailbox``.
     Reset: rows are cleared one a cycle.
     """
 
@@ -92,7 +101,7 @@ class Tables(wiring.Component):
                 "used_indices": Out(TableProgram(16, 16)),
                 "queue_rows": Out(TableProgram(16, QueueRow)),
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
-                "mailbox": In(MailboxPort(config)),
+                "mailbox": In(MailboxPort(posts=config.events)),
                 "queue_command": Out(QueueCommands()),
                 "transport_command": Out(TransportCommands()),
                 "memory_command": Out(MemoryCommands()),
@@ -111,6 +120,15 @@ class Tables(wiring.Component):
             | ({"broken": Out(1), "halted": In(1)} if config.parity else {})
             | ({"context": Out(ContextHost(config))} if config.hot_qps else {})
             | ({"broken_queue": In(BrokenQueue())} if config.events else {})
+            | (
+                {
+                    "network": Out(NetworkTables()),
+                    "network_status": In(NetworkStatus()),
+                    "network_mailbox": In(MailboxPort(posts=False)),
+                }
+                if config.network
+                else {}
+            )
         )
 
     def elaborate(self, platform):
@@ -281,6 +299,9 @@ class Tables(wiring.Component):
             connect_trace(m, management.trace, self.trace)
         if self._config.latency:
             connect_latency(m, management.latency, self.latency)
+        if self._config.network:
+            m.submodules.network_bank = bank = CounterBank(names=NET_COUNTERS)
+            connect_network(m, management, bank, self)
         if self._config.parity:
             connect_parity(m, management.parity, (self._bad, self._spoils), self)
 

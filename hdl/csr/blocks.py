@@ -48,6 +48,8 @@ __all__ = [
 #: Begins the names of the registers that say what the card is generated with; documents have their
 #: descriptions from ``NicConfig`` (``texts.py``).
 CONFIG = "config_"
+#: Fields of it that only the blocks ``context`` and ``network`` have, of a card that has these.
+ELSEWHERE = ("hot_qps", "network")
 #: First register of the core block, "ROCI" in ASCII.
 MAGIC = 0x524F_4349
 #: PCI identity of the management function: an unregistered vendor number used by virtual devices.
@@ -123,6 +125,8 @@ PAGES: dict[str, int] = {
     "latency": 0x07,
     "parity": 0x08,
     "context": 0x09,
+    "network": 0x0A,
+    "network_mailbox": 0x0B,
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 
@@ -159,7 +163,7 @@ def _function(n: int) -> tuple[Register, ...]:
                     "reset_done",
                     1,
                     "the function has no objects any more, so its device reset may end; without "
-                    "effect on a card with one function",
+                    "effect on a card whose only function it is",
                 ),
             ),
         ),
@@ -171,7 +175,7 @@ def core(config: NicConfig) -> Block:
     configuration = tuple(
         Register(f"{CONFIG}{item.name}", (const("value", 32, getattr(config, item.name)),))
         for item in fields(config)
-        if item.name != "hot_qps"  # it is in the block ``context`` of a card that has it
+        if item.name not in ELSEWHERE
     )
     version = dict(zip(reversed(VERSION_BITS), VERSION.split("."), strict=True))
     return Block(

@@ -8,6 +8,7 @@ from hdl.config import NicConfig
 from .describe import Block, Register, const, ro, rw
 from .diagnostics import watching
 from .kinds import Kind
+from .network import network_blocks
 
 __all__ = ["RECORD_BYTES", "context", "optional_blocks"]
 
@@ -54,4 +55,5 @@ def context(config: NicConfig) -> Block:
 
 def optional_blocks(config: NicConfig) -> dict[str, Block]:
     """The blocks that a card has with this configuration, and others do not, by name."""
-    return watching(config) | ({"context": context(config)} if config.hot_qps else {})
+    hot = {"context": context(config)} if config.hot_qps else {}
+    return watching(config) | hot | network_blocks(config)

@@ -15,6 +15,8 @@ __all__ = [
     "COUNTER_TEXTS",
     "HIGH",
     "LOW",
+    "NET_COUNTERS",
+    "NET_COUNTER_TEXTS",
     "DEBUG",
     "DROP_REASONS",
     "PORT_COUNTERS",
@@ -136,6 +138,23 @@ _AROUND = {
     "still come",
     "bus_tags_returned": "of these, those that are in use again",
 }
+_NET_RX_BYTES = "bytes of the frames written to buffers of the network function's driver"
+_NET_TX_BYTES = "bytes of the frames sent for the network function's driver"
+#: Of the network function, in the block of its registers on a card that has one.
+NET_COUNTER_TEXTS = {
+    "net_rx_frames": "frames written to buffers of the network function's driver",
+    "net_rx_bytes_low": _NET_RX_BYTES + ": the low half",
+    "net_rx_bytes_high": _NET_RX_BYTES + ": the high half",
+    "net_rx_drops_buffer": "frames for the network function that found no room on the card",
+    "net_rx_drops_queue": "frames for which the network function's driver had no buffer",
+    "net_rx_filtered": "frames that the network function's driver does not want",
+    "net_tx_frames": "frames sent for the network function's driver",
+    "net_tx_bytes_low": _NET_TX_BYTES + ": the low half",
+    "net_tx_bytes_high": _NET_TX_BYTES + ": the high half",
+    "net_tx_errors": "chains of the network function's driver that are no frame: bad, too long, "
+    "too short, or not to be read",
+}
+NET_COUNTERS: tuple[str, ...] = tuple(NET_COUNTER_TEXTS)
 #: End the names of the halves of a counter of 64 bits.
 LOW, HIGH = "_low", "_high"
 PORT_COUNTERS: tuple[str, ...] = tuple(_PORT)

@@ -17,3 +17,4 @@ class Kind:
     LATENCY = 9
     PARITY = 10
     CONTEXT = 11
+    NETWORK = 12

@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.common.ram import Ram
 from hdl.common.tables import TableRead, TableWrite
-from hdl.config import NicConfig
 from hdl.ports.boxes import BrokenQueue
 
 from .block import BlockBus, CsrBlock
-from .mailbox_block import MAILBOX_WORDS, mailbox
+from .describe import Block
+from .mailbox_block import MAILBOX_WORDS
 
 __all__ = ["ROW_BITS", "Mailbox", "MailboxPort", "QueuePost"]
 
@@ -43,9 +43,10 @@ class QueuePost(Signature):
 
 
 class MailboxPort(Signature):
-    """Between the control engine and the mailbox, seen from the engine; see ``Mailbox``."""
+    """Between the control engine and the mailbox, seen from the engine; see ``Mailbox``. ``posts``:
+    there is an event queue."""
 
-    def __init__(self, config: NicConfig):
+    def __init__(self, *, posts: bool):
         super().__init__(
             {
                 "pending": Out(1),
@@ -57,31 +58,34 @@ class MailboxPort(Signature):
                 "response": Out(TableRead(ROW_BITS, 32)),
                 "done": In(1),
             }
-            | ({"post": In(QueuePost())} if config.events else {})
+            | ({"post": In(QueuePost())} if posts else {})
         )
 
 
 class Mailbox(wiring.Component):
     """Registers and RAMs of 256 bytes: the request on its way in, the response on its way out.
 
+    Parameters: ``block``: its registers.
     Members (towards the control engine): ``pending`` In, high from the complete request to its
     response; ``function`` In, the PCI function that asks; ``request_length`` and
     ``writable_length`` In, bytes; ``request`` In (``TableWrite``), words of the request;
     ``response_length`` Out, bytes; ``response`` In (``TableRead``), words of
     the response, latency 1, in its upper half those of an event; ``done`` Out, one cycle, the
-    response is complete; ``post`` Out: see ``QueuePost``. ``broken`` In: see ``BrokenQueue``.
+    response is complete. With `post` among the registers, ``post`` Out: see ``QueuePost``, and
+    ``broken`` In: see ``BrokenQueue``.
     ``done`` without ``pending`` is not passed on. Reset: the RAMs keep their contents.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
-        port = MailboxPort(config).flip()
-        broken = {"broken": In(BrokenQueue())} if config.events else {}
+    def __init__(self, *, block: Block):
+        self._block = block
+        self._posts = any(register.name == "post" for register in block.registers)
+        port = MailboxPort(posts=self._posts).flip()
+        broken = {"broken": In(BrokenQueue())} if self._posts else {}
         super().__init__({"bus": In(BlockBus())} | dict(port.members.items()) | broken)
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.registers = registers = CsrBlock(block=mailbox(self._config))
+        m.submodules.registers = registers = CsrBlock(block=self._block)
         # Nobody reads what is being written: a request is read when it is pending, a response when
         # it is done, and the bus has one access at a time.
         m.submodules.request = request = Ram(shape=32, depth=ROWS, forward=False)
@@ -115,7 +119,7 @@ class Mailbox(wiring.Component):
             written.read0.enable.eq(registers.response.enable),
             registers.response.read_data.eq(written.read0.row),
         ]
-        if self._config.events:
+        if self._posts:
             self._post(m)
         return m
 

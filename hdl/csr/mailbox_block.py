@@ -61,11 +61,12 @@ def _broken() -> Register:
     )
 
 
-def mailbox(config: NicConfig) -> Block:
-    """One control request at a time, from the control queue to the firmware and back; and what the
-    firmware puts into the event queue."""
+def mailbox(config: NicConfig, name: str = "mailbox", *, posts: bool = True) -> Block:
+    """One control request at a time, from the control queue to the firmware and back; and with
+    ``posts`` what the firmware puts into the event queue, if the card has events."""
+    events = config.events and posts
     return Block(
-        "mailbox",
+        name,
         Kind.MAILBOX,
         (
             Register(
@@ -73,7 +74,7 @@ def mailbox(config: NicConfig) -> Block:
                 (
                     ro("pending", 1, "a request waits for its response"),
                     ro("function", 8, "PCI function that asks"),
-                    *((ro("broken", 1, "as `broken.valid`"),) if config.events else ()),
+                    *((ro("broken", 1, "as `broken.valid`"),) if events else ()),
                 ),
                 "the request that is served",
             ),
@@ -84,13 +85,13 @@ def mailbox(config: NicConfig) -> Block:
                 "control",
                 (
                     pulse("done", 1, "the response is complete"),
-                    *((_BROKEN_DONE,) if config.events else ()),
+                    *((_BROKEN_DONE,) if events else ()),
                 ),
                 "what the firmware is done with",
             ),
             Window("request", MAILBOX_WORDS, Access.RO, "request bytes, little-endian words"),
             Window("response", MAILBOX_WORDS, Access.WO, "response bytes, little-endian words"),
-            *((*_posts(), _broken()) if config.events else ()),
+            *((*_posts(), _broken()) if events else ()),
         ),
         "control requests and their responses",
     )

@@ -16,6 +16,7 @@ from .context import optional_blocks
 from .counter_names import COUNTER_INDEX, COUNTERS, DEBUG, PORT_COUNTERS
 from .fabric import CsrFabric
 from .mailbox import Mailbox
+from .mailbox_block import mailbox
 from .table_windows import TableWindows
 
 __all__ = ["Management"]
@@ -27,7 +28,7 @@ class Management(wiring.Component):
     ``core``, ``port``, ``counters``, ``debug``: members as ``CsrBlock`` names them
     (``core.heartbeat``, ``port.mac_low``); ``mailbox``: see ``Mailbox``; ``command``: see
     ``Commands``; one member per table of ``TABLES``, with ``program``; ``counted`` Out: reads the
-    counters, those of the port first.
+    counters, those of the port first; ``network_counted`` Out: those of the network function.
     Latency and errors of ``bus``: see ``CsrFabric``; the first request waits for the windows' RAM,
     512 cycles after reset. It is not reset by a function reset.
     """
@@ -44,17 +45,21 @@ class Management(wiring.Component):
         self._blocks = {
             "core": CsrBlock(block=core(config)),
             "port": CsrBlock(block=port(port_counters)),
-            "mailbox": Mailbox(config=config),
+            "mailbox": Mailbox(block=mailbox(config)),
             "command": Commands(config=config),
             "counters": CsrBlock(block=counters(counter_names)),
             "debug": CsrBlock(block=debug(debug_names)),
         }
         for name, block in optional_blocks(config).items():
-            self._blocks[name] = CsrBlock(block=block)
+            if name == "network_mailbox":
+                self._blocks[name] = Mailbox(block=block)
+            else:
+                self._blocks[name] = CsrBlock(block=block)
         self._windows = TableWindows(config=config)
         windows = self._windows.signature.members
         super().__init__(
             {"bus": In(CsrBus()), "counted": Out(TableProgram(COUNTER_INDEX, 32))}
+            | ({"network_counted": Out(TableProgram(COUNTER_INDEX, 32))} if config.network else {})
             | {name: Out(self._fields(block)) for name, block in self._blocks.items()}
             | {name: Out(Signature({"program": windows[name]})) for name in TABLES}
         )
@@ -99,4 +104,13 @@ class Management(wiring.Component):
             with m.If(remote.read):
                 m.d.comb += [counted.read.eq(1), counted.index.eq(remote.index + first)]
             first += count
+        if "network" in self._blocks:
+            remote = self._blocks["network"].remote
+            counted = self.network_counted
+            m.d.comb += [
+                counted.read.eq(remote.read),
+                counted.index.eq(remote.index),
+                remote.done.eq(counted.done),
+                remote.read_row.eq(counted.read_row),
+            ]
         return m

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.layout import Struct
+from hdl.abi.virtio_net import NET_CONFIG
 from hdl.abi.virtio_rdma import CONFIG
 from hdl.config import NicConfig
 from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
@@ -48,9 +49,9 @@ INTERRUPT_PIN_A = 1
 SUBSYSTEM_ID = 0x40
 
 
-def notify_bytes(config: NicConfig) -> int:
-    """Size of the doorbell BAR: a power of two, at least a page."""
-    return max(4096, 1 << (NOTIFY_MULTIPLIER * config.queues - 1).bit_length())
+def notify_bytes(queues: int) -> int:
+    """Size of the doorbell BAR of so many virtqueues: a power of two, at least a page."""
+    return max(4096, 1 << (NOTIFY_MULTIPLIER * queues - 1).bit_length())
 
 
 @dataclass
@@ -90,19 +91,31 @@ def _header(image: ConfigImage, bars: dict[int, int], **values) -> None:
 
 def rdma_image(config: NicConfig) -> ConfigImage:
     """The RDMA function: device 42, five virtio capabilities and MSI-X."""
+    return _virtio_image(
+        {"device_id": abi.DEVICE_ID_RDMA, "class_code": CLASS_NETWORK_OTHER},
+        queues=config.queues,
+        vectors=config.vectors,
+        device_bytes=CONFIG.size,
+    )
+
+
+def _virtio_image(
+    identity: dict[str, int | bytes], *, queues: int, vectors: int, device_bytes: int
+) -> ConfigImage:
+    """A function of virtio with this identity: so many virtqueues and MSI-X vectors, and a device
+    configuration of so many bytes."""
     image = ConfigImage(bytearray(IMAGE_BYTES), bytearray(IMAGE_BYTES))
     _header(
         image,
-        {BAR_REGISTERS: REGISTERS_BYTES, BAR_NOTIFY: notify_bytes(config)},
+        {BAR_REGISTERS: REGISTERS_BYTES, BAR_NOTIFY: notify_bytes(queues)},
         vendor_id=abi.VENDOR_ID,
-        device_id=abi.DEVICE_ID_RDMA,
         revision_id=abi.REVISION_ID,
-        class_code=CLASS_NETWORK_OTHER,
         status=abi.PciStatus.CAPABILITIES,
         subsystem_vendor_id=abi.VENDOR_ID,
         subsystem_id=SUBSYSTEM_ID,
         capabilities=FIRST_CAPABILITY,
         interrupt_pin=INTERRUPT_PIN_A,
+        **identity,
     )
     registers = BAR_REGISTERS
     structures = (
@@ -112,10 +125,10 @@ def rdma_image(config: NicConfig) -> ConfigImage:
             abi.VIRTIO_PCI_NOTIFY_CAP,
             BAR_NOTIFY,
             0,
-            NOTIFY_MULTIPLIER * config.queues,
+            NOTIFY_MULTIPLIER * queues,
         ),
         (abi.CfgType.ISR, abi.VIRTIO_PCI_CAP, registers, ISR_OFFSET, 1),
-        (abi.CfgType.DEVICE, abi.VIRTIO_PCI_CAP, registers, DEVICE_OFFSET, CONFIG.size),
+        (abi.CfgType.DEVICE, abi.VIRTIO_PCI_CAP, registers, DEVICE_OFFSET, device_bytes),
         (abi.CfgType.PCI_CFG, abi.VIRTIO_PCI_CFG_CAP, 0, 0, 0),
     )
     at = FIRST_CAPABILITY
@@ -140,7 +153,7 @@ def rdma_image(config: NicConfig) -> ConfigImage:
     image.msix = at
     image.data[at : at + abi.MSIX_CAP.size] = abi.MSIX_CAP.pack(
         cap_id=abi.CapId.MSIX,
-        message_control=config.vectors - 1,
+        message_control=vectors - 1,
         table=MSIX_OFFSET | BAR_REGISTERS,
         pba=PBA_OFFSET | BAR_REGISTERS,
     )
@@ -149,16 +162,19 @@ def rdma_image(config: NicConfig) -> ConfigImage:
     return image
 
 
-def net_image() -> ConfigImage:
-    """The network function, where nothing answers yet: a device of virtio without structures."""
+def net_image(config: NicConfig) -> ConfigImage:
+    """The network function: device 1, as the RDMA function; of a card without one, where nothing
+    answers, a device of virtio without structures."""
+    identity = {"device_id": abi.DEVICE_ID_NET, "class_code": CLASS_ETHERNET}
+    if config.network:
+        return _virtio_image(
+            identity,
+            queues=config.network_queues,
+            vectors=config.network_vectors,
+            device_bytes=NET_CONFIG.size,
+        )
     image = ConfigImage(bytearray(IMAGE_BYTES), bytearray(IMAGE_BYTES))
-    _header(
-        image,
-        {},
-        vendor_id=abi.VENDOR_ID,
-        device_id=abi.DEVICE_ID_NET,
-        class_code=CLASS_ETHERNET,
-    )
+    _header(image, {}, vendor_id=abi.VENDOR_ID, **identity)
     return image
 
 

@@ -19,8 +19,8 @@ class Fence(wiring.Component):
     Specification, "Function Level Reset"), and the rooms must not wait for what never comes.
 
     Members: ``reads``, ``beats``, ``writes``: of the engines, as in ``HostPort``; ``rd_req``,
-    ``rd_rsp``, ``wr``: the card's edge. ``fenced`` In, ``settled`` Out: a bit for each function;
-    ``settled``: nothing of a fenced function leaves any more.
+    ``rd_rsp``, ``wr``: the card's edge. ``fenced`` In, ``settled`` Out: a bit for each function
+    with a driver (``NicConfig.driven``); ``settled``: nothing of a fenced function leaves any more.
     A read of a fenced function gets a beat with ``error``, in the first cycle without a beat of the
     host; a second one waits for that, and so does what is behind it. A burst that the host has
     seen, and a request that it has been offered, still pass.
@@ -41,8 +41,8 @@ class Fence(wiring.Component):
                 "rd_req": Out(requests),
                 "rd_rsp": In(beats),
                 "wr": Out(writes),
-                "fenced": In(config.functions),
-                "settled": Out(config.functions),
+                "fenced": In(config.driven),
+                "settled": Out(config.driven),
             }
         )
 

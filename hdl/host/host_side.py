@@ -24,11 +24,13 @@ from hdl.ports.boxes import (
 )
 from hdl.ports.host import HostPort
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
+from hdl.ports.network_boxes import HOST_READS, HOST_WRITES, NetworkHost, NetworkStatus
 from hdl.ports.rows import QueueRow
 
 from .fence import Fence
 from .guest_functions import GuestFunctions
 from .mmio import MmioRouter
+from .network_face import CLIENTS, NetworkFace
 from .queue_errors import QueueErrors
 from .read import ReadEngine
 from .read_merge import ReadMerge
@@ -56,7 +58,9 @@ class HostSide(wiring.Component):
     not queue behind payload in bulk.
     Of a card with events: ``dropped`` In: virtqueues of which nothing is under way any more;
     ``broken_queue`` Out: one that the firmware is to see to (``QueueErrors``). ``counts``: by name.
-    ``flr`` In, ``flr_clean``, ``flr_over`` Out, a bit for each guest function: a function-level
+    Of a card with a network function: ``network``: what it does; ``network_status``: its state.
+    ``flr`` In, ``flr_clean``, ``flr_over`` Out, a bit for each function that has a driver
+    (``NicConfig.driven``): a function-level
     reset, see ``VirtioFunction``. From ``flr_clean`` on the host sees no DMA of before, however
     long the device reset takes that belongs to it: ``Fence`` keeps it back.
     Latency and throughput: see the parts. Reset: see ``ResetSequence``.
@@ -69,10 +73,10 @@ class HostSide(wiring.Component):
             | {f"status{n}": Out(FunctionStatus()) for n in range(config.functions)}
             | {
                 "host": Out(HostPort(config.width)),
-                "intx": Out(config.functions),
-                "flr": In(config.functions),
-                "flr_clean": Out(config.functions),
-                "flr_over": Out(config.functions),
+                "intx": Out(config.driven),
+                "flr": In(config.driven),
+                "flr_clean": Out(config.driven),
+                "flr_over": Out(config.driven),
                 "memory": In(MemoryHost(config)),
                 "doorbell": Out(stream.Signature(Doorbell)),
                 "queue_reset": Out(stream.Signature(16)),
@@ -91,6 +95,11 @@ class HostSide(wiring.Component):
             )
             | ({"broken": In(1), "halted": Out(1)} if config.parity else {})
             | ({"context": In(ContextHost(config))} if config.hot_qps else {})
+            | (
+                {"network": In(NetworkHost(config)), "network_status": Out(NetworkStatus())}
+                if config.network
+                else {}
+            )
         )
 
     def elaborate(self, platform):
@@ -108,16 +117,38 @@ class HostSide(wiring.Component):
         connect(m, guests.counters, flipped(self.counters))
         connect(m, guests.qp_counters, flipped(self.qp_counters))
         connect(m, flipped(self.queue_rows), guests.program)
+        told = {"intx": guests.intx, "flr_over": guests.flr_over, "fenced": guests.fenced}
+        told["flr_clean"] = guests.flr_clean
+        if config.network:
+            face = self._network(m, mmio)
+            told = {name: Cat(value, getattr(face, name)) for name, value in told.items()}
+        self._told = told
         m.d.comb += [
-            self.intx.eq(guests.intx),
+            self.intx.eq(told["intx"]),
             guests.flr.eq(self.flr),
-            self.flr_over.eq(guests.flr_over),
+            self.flr_over.eq(told["flr_over"]),
         ]
         room_reset = Signal()
         self._engines(m, guests, room_reset)
         self._bus(m, guests, room_reset)
         keeps_offers(m, platform, self)
         return m
+
+    def _network(self, m, mmio) -> NetworkFace:
+        """The face of the network function."""
+        m.submodules.network_face = face = NetworkFace(config=self._config)
+        connect(m, mmio.network, face.bus)
+        connect(m, face.status, flipped(self.network_status))
+        for name, member in self.network.signature.members.items():
+            if name in CLIENTS:
+                continue
+            mine, its = getattr(self.network, name), getattr(face.function, name)
+            if member.is_port:
+                m.d.comb += mine.eq(its) if member.flow == Out else its.eq(mine)
+            else:
+                connect(m, flipped(mine), its)
+        m.d.comb += face.flr.eq(self.flr[-1])
+        return face
 
     def _engines(self, m, guests, room_reset) -> None:
         """Rows, resets, errors and interrupts of the virtqueue engines."""
@@ -179,12 +210,20 @@ class HostSide(wiring.Component):
             narrow.append("atomics")
         if config.hot_qps:
             reads["context"], writes["context"] = self.context.reads, self.context.writes
+        bulky = {"gather": memory.gather}
+        if config.network:
+            face = m.submodules.network_face
+            reads |= {name: getattr(self.network, name) for name in HOST_READS}
+            writes |= {name: getattr(self.network, name) for name in HOST_WRITES}
+            writes["network_interrupts"] = face.write
+            narrow += ["network_interrupts", *(name for name in HOST_WRITES if HOST_WRITES[name])]
+            bulky["frames_read"] = self.network.frames_read
         half = config.read_tags // 2
         m.submodules.reads = small = ReadEngine(
             config=config, clients=tuple(reads), tags=half, direct=ENGINES
         )
         m.submodules.bulk_reads = bulk = ReadEngine(
-            config=config, clients=("gather",), tags=half, first_tag=half, address_lanes=True
+            config=config, clients=tuple(bulky), tags=half, first_tag=half, address_lanes=True
         )
         m.submodules.read_port = port = ReadMerge(config=config)
         m.submodules.writes = engine = WriteEngine(
@@ -195,9 +234,11 @@ class HostSide(wiring.Component):
         )
         for name, client in reads.items():
             connect(m, flipped(client), getattr(small, name))
-        connect(m, flipped(memory.gather), bulk.gather)
+        for name, client in bulky.items():
+            connect(m, flipped(client), getattr(bulk, name))
         for name, client in writes.items():
-            connect(m, client if name == "interrupts" else flipped(client), getattr(engine, name))
+            own = name.endswith("interrupts")
+            connect(m, client if own else flipped(client), getattr(engine, name))
         connect(m, small.rd_req, port.req0)
         connect(m, bulk.rd_req, port.req1)
         connect(m, port.rsp0, small.rd_rsp)
@@ -210,20 +251,22 @@ class HostSide(wiring.Component):
         connect(m, flipped(self.host.rd_rsp), fence.rd_rsp)
         connect(m, fence.wr, flipped(self.host.wr))
         m.d.comb += [
-            fence.fenced.eq(guests.fenced),
-            self.flr_clean.eq(guests.flr_clean & (fence.settled | ~guests.fenced)),
+            fence.fenced.eq(self._told["fenced"]),
+            self.flr_clean.eq(self._told["flr_clean"] & (fence.settled | ~self._told["fenced"])),
         ]
         for one in (small, bulk):
             m.d.comb += [
                 one.writes_accepted.eq(engine.accepted),
                 one.writes_issued.eq(engine.issued),
             ]
+        if config.network:
+            m.d.comb += [face.accepted.eq(engine.accepted), face.issued.eq(engine.issued)]
         self._resets(m, guests, room_reset, (small, bulk), engine)
 
     def _resets(self, m, guests, room_reset, readers, writer) -> None:
         """State of the functions, and their device resets. The only function of a card may stop all
-        rooms at once; of several each is reset by the firmware, object by object."""
-        several = self._config.functions > 1
+        rooms at once; where several share it, the firmware resets each, object by object."""
+        several = self._config.shared
         resetting = [getattr(guests, f"status{n}").resetting for n in range(self._config.functions)]
         m.d.comb += self.control.resetting.eq(Cat(resetting))
         if self._config.parity:

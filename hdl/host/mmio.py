@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hdl.common.tables import CSR_ADDRESS_BITS, CsrBus
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NicConfig
 from hdl.ports.host import BAR_CONFIG, MmioPort, MmioRequest
 
 from .config_space import ConfigSpace, management_image
@@ -20,8 +20,8 @@ class MmioRouter(wiring.Component):
     """Sends each access to its function; the function number alone opens the management registers.
 
     Members: ``mmio`` (card's edge); ``guest0``..: the guest functions, all of their BARs and their
-    configuration spaces; ``csr``: BAR 0 of the management function, whose configuration space is
-    here.
+    configuration spaces, and ``network``: so the network function, if there is one; ``csr``: BAR 0
+    of the management function, whose configuration space is here.
     Latency: 2 cycles to a function and 2 back. Throughput: one access at a time, a write at most
     every 2 cycles.
     Errors: no such function or BAR, and a register address beyond 20 bits: reads answer 0xFFFFFFFF,
@@ -34,6 +34,7 @@ class MmioRouter(wiring.Component):
         super().__init__(
             {"mmio": Out(MmioPort()), "csr": Out(CsrBus())}
             | {f"guest{n}": Out(FunctionBus()) for n in range(config.functions)}
+            | ({"network": Out(FunctionBus())} if config.network else {})
         )
 
     def elaborate(self, platform):
@@ -42,7 +43,11 @@ class MmioRouter(wiring.Component):
         request = Signal(MmioRequest, reset_less=True)
         answer = Signal(32, reset_less=True)
         mmio, csr = self.mmio, self.csr
-        guests = [getattr(self, f"guest{n}") for n in range(self._config.functions)]
+        count = self._config.functions
+        guests = [getattr(self, f"guest{n}") for n in range(count)]
+        numbers = [FUNCTION_RDMA + n for n in range(count)]
+        if self._config.network:
+            guests, numbers = [*guests, self.network], [*numbers, FUNCTION_NET]
 
         to_guest, to_csr, to_space = Signal(len(guests)), Signal(), Signal()
         managed = request.function == self._config.management_function
@@ -68,9 +73,9 @@ class MmioRouter(wiring.Component):
             Signal(),
             Signal(),
             Signal(32),
-        )  # by the guest function that is meant
+        )  # by the function that is meant
         for n, guest in enumerate(guests):
-            m.d.comb += to_guest[n].eq(request.function == FUNCTION_RDMA + n)
+            m.d.comb += to_guest[n].eq(request.function == numbers[n])
             m.d.comb += [
                 guest.req.payload[name].eq(request[name])
                 for name in ("bar", "addr", "write", "strb", "data")
@@ -111,7 +116,7 @@ class MmioRouter(wiring.Component):
                         m.next = "IDLE"
                     with m.Else():
                         m.next = "RESPOND"
-            # GUEST: waits for the answer of a guest function; ends with it.
+            # GUEST: waits for the answer of a guest or network function; ends with it.
             with m.State("GUEST"):
                 m.d.comb += [guest.rsp.ready.eq(to_guest[n]) for n, guest in enumerate(guests)]
                 with m.If(answered):

@@ -31,7 +31,7 @@ class MsixEntry(data.Struct):
 class Msix(wiring.Component):
     """Sends a 4-byte write for each interrupt, or keeps it pending while it is masked.
 
-    Parameters: ``function``: the PCI function that writes.
+    Parameters: ``vectors``: how many there are; ``function``: the PCI function that writes.
     Members: ``i``, stream of Interrupt; ``write`` (``WriteClient``); ``table`` and ``pending``, the
     two structures' registers; ``enable`` In; ``mask`` In holds all vectors back; ``flush`` In (one
     cycle) forgets all pending bits (device reset); ``clear`` In, held
@@ -44,9 +44,9 @@ class Msix(wiring.Component):
     Reset: every vector masked, nothing pending; a device reset leaves the table as it is.
     """
 
-    def __init__(self, *, config: NicConfig, function: int):
+    def __init__(self, *, config: NicConfig, vectors: int, function: int):
         self._config = config
-        self._width, self._vectors, self._function = config.width, config.vectors, function
+        self._width, self._vectors, self._function = config.width, vectors, function
         super().__init__(
             {
                 "i": In(stream.Signature(Interrupt)),

@@ -1,4 +1,4 @@
-"""The RDMA function as a virtio driver sees it over PCI.
+"""A function as a virtio driver sees it over PCI.
 
 Spec: Virtio 1.2, 4.1 (PCI), 2.9 (notification data); VR-1.1, VR-1.2.
 """
@@ -9,7 +9,6 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
-from hdl.abi.virtio_rdma import TYPE_FEATURES
 from hdl.common.fifo import StreamFifo
 from hdl.common.tables import TableProgram, TableRead
 from hdl.config import FUNCTION_RDMA, NicConfig
@@ -18,13 +17,14 @@ from hdl.ports.host import WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
 
-from .config_space import ConfigSpace, rdma_image
+from .config_space import ConfigSpace
+from .kind import FunctionKind
+from .kinds import rdma_kind
 from .local import FunctionBus
 from .msix import Msix
 from .virtio_accesses import VirtioAccesses
-from .virtio_common import CommonConfig, offered_features
+from .virtio_common import CommonConfig
 from .virtio_counters import CounterWindow, QpCounterWindow
-from .virtio_device_config import DeviceConfig
 from .virtio_queues import VirtioQueues
 
 __all__ = ["VirtioFunction"]
@@ -43,18 +43,20 @@ RULES = {
 
 
 class VirtioFunction(wiring.Component):
-    """Configuration space, virtio structures and interrupts of an RDMA function.
+    """Configuration space, virtio structures and interrupts of a function.
 
-    Parameters: ``config``: what the function has; ``function``: its PCI number; ``reads``: read
-    ports of the virtqueues' rows; ``counters``: words that the driver can read.
+    Parameters: ``config``: what the function has; ``kind``: what it is, an RDMA function unless
+    given; ``function``: its PCI number; ``reads``: read ports of the virtqueues' rows;
+    ``counters``: words that the driver can read.
 
     Members: ``bus``: all accesses of the function; ``doorbell`` Out; ``interrupt`` In and ``write``
     Out: MSI-X, or ``intx`` Out (level) with the ISR while MSI-X is off; ``queue_error`` In;
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` In (one
     cycle); ``reset_request`` Out held until ``reset_done`` In; ``queue_read0``.. In: rows of the
-    virtqueues, ``control_read`` In: that of the control queue; ``program`` In: the firmware's view
-    of them; ``mac`` In (48, first wire byte in bits 7:0); ``counters`` and ``qp_counters`` Out, if
-    any: words that the driver can read. Status, Out: ``driver_ok``, ``status``, ``resetting``,
+    virtqueues, ``control_read`` In, if the kind has it: that of the control queue; ``program`` In:
+    the firmware's view of them; the ``facts`` of the kind, In: what the device configuration shows;
+    ``counters`` and ``qp_counters`` Out, if any: words that the driver can read. Status, Out:
+    ``driver_ok``, ``status``, ``resetting``,
     ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and ``needs_reset_queue``, and
     ``features``: the first of the device type's own (all 0 until FEATURES_OK). Those that tell how
     rings are laid out are in the virtqueues' rows.
@@ -73,9 +75,16 @@ class VirtioFunction(wiring.Component):
     """
 
     def __init__(
-        self, *, config: NicConfig, function: int = FUNCTION_RDMA, reads: int = 1, counters: int = 0
+        self,
+        *,
+        config: NicConfig,
+        kind: FunctionKind | None = None,
+        function: int = FUNCTION_RDMA,
+        reads: int = 1,
+        counters: int = 0,
     ):
         self._config, self._function = config, function
+        self._kind = kind = kind or rdma_kind(config)
         self._reads, self._counters = reads, counters
         super().__init__(
             {
@@ -94,37 +103,39 @@ class VirtioFunction(wiring.Component):
                 "flr_over": Out(1),
                 "fenced": Out(1),
                 "program": In(TableProgram(16, QueueRow)),
-                "control_read": In(TableRead(16, QueueRow)),
-                "mac": In(48),
                 "driver_ok": Out(1),
                 "status": Out(8),
-                "features": Out(TYPE_FEATURES),
+                "features": Out(kind.type_features),
                 "resetting": Out(1),
                 "reset_count": Out(32),
                 "needs_reset": Out(1),
                 "needs_reset_cause": Out(QueueErrorCause),
                 "needs_reset_queue": Out(16),
             }
+            | {name: In(bits) for name, bits in kind.facts.items()}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
+            | ({"control_read": In(TableRead(16, QueueRow))} if kind.control else {})
             | ({"counters": Out(TableProgram(COUNTER_INDEX, 32))} if counters else {})
             | ({"qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32))} if counters else {})
         )
 
     def elaborate(self, platform):
         m = Module()
-        config = self._config
-        image = rdma_image(config)
-        m.submodules.space = pci = ConfigSpace(image=image)
-        m.submodules.common = common = CommonConfig(config=config)
-        m.submodules.queues = queues = VirtioQueues(config=config, reads=self._reads)
-        m.submodules.device = device = DeviceConfig(config=config)
-        m.submodules.msix = msix = Msix(config=config, function=self._function)
+        config, kind = self._config, self._kind
+        m.submodules.space = pci = ConfigSpace(image=kind.image)
+        m.submodules.common = common = CommonConfig(kind=kind)
+        m.submodules.queues = queues = VirtioQueues(config=config, kind=kind, reads=self._reads)
+        m.submodules.device = device = kind.device()
+        m.submodules.msix = msix = Msix(
+            config=config, vectors=kind.vectors, function=self._function
+        )
         m.submodules.doorbells = doorbells = StreamFifo(shape=Doorbell, depth=DOORBELLS)
 
         for i in range(self._reads):
             name = f"queue_read{i}"
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(queues, name))
-        wiring.connect(m, wiring.flipped(self.control_read), queues.control_read)
+        if kind.control:
+            wiring.connect(m, wiring.flipped(self.control_read), queues.control_read)
         wiring.connect(m, wiring.flipped(self.program), queues.program)
         wiring.connect(m, wiring.flipped(self.queue_reset), queues.queue_reset)
         wiring.connect(m, wiring.flipped(self.queue_error), common.queue_error)
@@ -145,7 +156,7 @@ class VirtioFunction(wiring.Component):
             common.misaligned_queue.eq(queues.misaligned_queue),
             common.contents_changed.eq(device.changed),
             common.reset_done.eq(self.reset_done),
-            device.mac.eq(self.mac),
+            *(getattr(device, name).eq(getattr(self, name)) for name in kind.facts),
             self.reset_request.eq(common.reset_request),
             self.driver_ok.eq(common.driver_ok),
             self.status.eq(common.status),
@@ -166,9 +177,8 @@ class VirtioFunction(wiring.Component):
             self.flr_over.eq(begun & common.over),
         ]
         m.d.sync += begun.eq(self.flr)
-        offered = offered_features(config)
         for name, feature in RULES.items():
-            if offered & feature.mask:
+            if kind.offered & feature.mask:
                 m.d.comb += queues.rules[name].eq(common.features[feature])
 
         isr = Signal(2)
@@ -188,9 +198,7 @@ class VirtioFunction(wiring.Component):
             wiring.connect(m, qp_window.words, wiring.flipped(self.qp_counters))
             m.d.comb += qp_window.clear.eq(common.resetting)
             ports["qp_counters"] = qp_window.port
-        m.submodules.accesses = accesses = VirtioAccesses(
-            config=config, window=image.window, counters=self._counters
-        )
+        m.submodules.accesses = accesses = VirtioAccesses(kind=kind, counters=self._counters)
         wiring.connect(m, wiring.flipped(self.bus), accesses.bus)
         wiring.connect(m, accesses.doorbell, doorbells.i)
         for name, port in ports.items():

@@ -1,4 +1,4 @@
-"""Brings each access of the RDMA function's bus to the register that it is for."""
+"""Brings each access of a function's bus to the register that it is for."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream, wiring
@@ -6,12 +6,12 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.abi import virtio_pci as abi
-from hdl.abi.virtio_rdma import CONFIG, COUNTER_OFFSET, QP_COUNTER_OFFSET
-from hdl.config import NicConfig
+from hdl.abi.virtio_rdma import COUNTER_OFFSET, QP_COUNTER_OFFSET
 from hdl.ports.host import BAR_CONFIG
 from hdl.ports.jobs import Doorbell
 
 from . import config_space as space
+from .kind import FunctionKind
 from .local import NOTHING_THERE, FunctionBus, FunctionRequest, LocalPort
 from .virtio_counters import QP_WINDOW_BYTES, window_bytes
 
@@ -35,8 +35,7 @@ class VirtioAccesses(wiring.Component):
     """Decodes one access at a time, has its structure answer, and brings the answer back.
 
     Spec: Virtio 1.2, 4.1.4 (structures), 4.1.4.5 (ISR), 4.1.4.9 (PCI_CFG), 4.1.5.2 (notifications).
-    Parameters: ``window``: offset of the PCI_CFG capability in configuration space; ``counters``:
-    how many the card has.
+    Parameters: ``kind``: what the function is; ``counters``: how many its driver can read.
     Members: ``bus``; a port for each of ``STRUCTURES``, and of ``COUNTERS`` if there are any;
     ``doorbell``: valid for a cycle or longer, until it is taken; ``driver_ok``,
     ``notification_data``; ``window_bar``, ``window_offset``, ``window_length``: registers of the
@@ -47,8 +46,8 @@ class VirtioAccesses(wiring.Component):
     writes; a doorbell before DRIVER_OK, or of less than two bytes, is lost. Reset: idle.
     """
 
-    def __init__(self, *, config: NicConfig, window: int, counters: int):
-        self._config, self._window, self._counters = config, window, counters
+    def __init__(self, *, kind: FunctionKind, counters: int):
+        self._kind, self._counters = kind, counters
         self._structures = STRUCTURES | (COUNTERS if counters else {})
         super().__init__(
             {
@@ -80,10 +79,10 @@ class VirtioAccesses(wiring.Component):
             ]
         found, found_isr = self._find(m, request)
         near = Signal()  # an address of a queue, should the BAR be theirs
-        ends = space.NOTIFY_MULTIPLIER * self._config.queues
+        ends = space.NOTIFY_MULTIPLIER * self._kind.queues
         rung = self._ring(m, request)
         is_doorbell, is_window = Signal(), Signal()
-        window_data = self._window + abi.VIRTIO_PCI_CFG_CAP.offset("pci_cfg_data")
+        window_data = self._kind.image.window + abi.VIRTIO_PCI_CFG_CAP.offset("pci_cfg_data")
         shift, size_mask, sound = self._through(m)
         byte_mask = Signal(32)
         m.d.comb += [
@@ -170,9 +169,9 @@ class VirtioAccesses(wiring.Component):
             "space": request.bar == BAR_CONFIG,
             "common": common & (request.addr < FIRST_QUEUE_REGISTER),
             "queues": common & (request.addr >= FIRST_QUEUE_REGISTER),
-            "device": within(space.DEVICE_OFFSET, CONFIG.size),
-            "msix": within(space.MSIX_OFFSET, 16 * self._config.vectors),
-            "pending": within(space.PBA_OFFSET, 8 * -(-self._config.vectors // 64)),
+            "device": within(space.DEVICE_OFFSET, self._kind.device_bytes),
+            "msix": within(space.MSIX_OFFSET, 16 * self._kind.vectors),
+            "pending": within(space.PBA_OFFSET, 8 * -(-self._kind.vectors // 64)),
             "counters": within(COUNTER_OFFSET, window_bytes(self._counters)),
             "qp_counters": within(QP_COUNTER_OFFSET, QP_WINDOW_BYTES),
         }

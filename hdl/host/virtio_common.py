@@ -14,11 +14,12 @@ from hdl.common.count import increment
 from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import QueueError, QueueErrorCause
 
+from .kind import FunctionKind
 from .local import LocalPort, lanes, merge
 
-__all__ = ["CommonConfig", "offered_features"]
+__all__ = ["CommonConfig", "offered_features", "transport_features"]
 
-#: Feature bits that every RDMA function offers.
+#: Feature bits of the transport that every function offers.
 _OFFERED = (
     Feature.INDIRECT_DESC,
     Feature.EVENT_IDX,
@@ -54,13 +55,19 @@ def offered_features(config: NicConfig) -> int:
         bit.mask for card, bits in _EXTENSIONS.items() if card in config.features for bit in bits
     ]
     extensions += [bit.mask for bit in _COMMON_EXTENSIONS]
-    extensions += [Feature.RING_PACKED.mask] * config.packed
-    return sum((feature.mask for feature in _OFFERED), sum(extensions))
+    return transport_features(config) + sum(extensions)
+
+
+def transport_features(config: NicConfig) -> int:
+    """What each function of a card offers of virtio's own features, as a mask."""
+    packed = Feature.RING_PACKED.mask * config.packed
+    return sum((feature.mask for feature in _OFFERED), packed)
 
 
 class CommonConfig(wiring.Component):
     """Serves the registers below ``queue_size``; sequences a device reset; remembers broken queues.
 
+    Parameters: ``kind``: what the function is.
     Members: ``port`` (offsets of the common configuration); Out: ``queue_select``,
     ``config_vector``, ``features`` (64; 0 until FEATURES_OK), ``status`` (8), ``driver_ok``,
     ``config_changed`` (one cycle: notify the driver). Reset: ``reset_request`` Out, held until
@@ -74,14 +81,14 @@ class CommonConfig(wiring.Component):
     kept in ``needs_reset``, ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
     Latency: ``done`` two cycles after ``start``.
     Errors: FEATURES_OK is refused (reads back 0) without VERSION_1, with a bit that was not
-    offered, or with both packed rings and shared receive queues; DRIVER_OK is refused without
+    offered, or with two that do not go together; DRIVER_OK is refused without
     FEATURES_OK; features cannot change after it; a driver cannot clear status bits except by
     writing 0. During a reset the status reads DEVICE_NEEDS_RESET alone, so never 0, and writes are
     lost.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
+    def __init__(self, *, kind: FunctionKind):
+        self._kind = kind
         super().__init__(
             {
                 "port": In(LocalPort(12)),
@@ -130,14 +137,14 @@ class CommonConfig(wiring.Component):
         ]
 
         # The value of each field; the words that are read consist of them.
-        offered = Const(offered_features(self._config), 64)
+        offered = Const(self._kind.offered, 64)
         shown = {
             "device_feature_select": device_select,
             "device_feature": self._half(offered, device_select),
             "driver_feature_select": driver_select,
             "driver_feature": Mux(self.fenced, 0, self._half(driver_features, driver_select)),
             "config_msix_vector": self.config_vector,
-            "num_queues": Const(self._config.queues, 16),
+            "num_queues": Const(self._kind.queues, 16),
             "device_status": self.status,
             "config_generation": generation,
             "queue_select": self.queue_select,
@@ -256,20 +263,15 @@ class CommonConfig(wiring.Component):
                 m.d.sync += driver_features[32:].eq(value)
         touched, value = written("config_msix_vector")
         with m.If(touched):
-            m.d.sync += self.config_vector.eq(
-                Mux(value < self._config.vectors, value, abi.NO_VECTOR)
-            )
+            m.d.sync += self.config_vector.eq(Mux(value < self._kind.vectors, value, abi.NO_VECTOR))
 
     def _status(self, m, written, status, driver_features):
         """The bits that the driver's write of the status is granted."""
         touched, value = written("device_status")
-        others = offered_features(self._config) ^ ((1 << 64) - 1)
+        others = self._kind.offered ^ ((1 << 64) - 1)
         acceptable = (driver_features & others) == 0
-        if self._config.packed and self._config.srq:
-            # The descriptor of a WQE that a message holds may be overwritten when another of the
-            # same shared queue comes back.
-            both = RdmaFeature.SRQ.mask | Feature.RING_PACKED.mask
-            acceptable &= (driver_features & both) != both
+        for together in self._kind.exclusive:
+            acceptable &= (driver_features & together) != together
         has_version = driver_features[Feature.VERSION_1]
         grant_features, grant_driver = Signal(), Signal()
         m.d.comb += [

@@ -15,6 +15,7 @@ from hdl.common.tables import TableProgram, TableRead
 from hdl.config import NicConfig
 from hdl.ports.rows import QueueRow, RingRules, kept_bits
 
+from .kind import FunctionKind
 from .local import LocalPort, lanes, merge
 
 __all__ = ["VirtioQueues"]
@@ -27,6 +28,7 @@ COMMON = abi.COMMON_CFG.offset
 class VirtioQueues(wiring.Component):
     """Serves the ``queue_*`` registers of the common configuration for the queue in ``select``.
 
+    Parameters: ``kind``: what the function is; ``reads``: copies of the rows.
     Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In: the
     feature was negotiated; ``rules`` In: of all rings, as each row says; ``hidden`` In, while the
     device is reset: accesses of the driver read the reset values and write nothing; ``clear`` In,
@@ -35,8 +37,8 @@ class VirtioQueues(wiring.Component):
     numbers, each answered by ``queue_reset_done`` (one cycle) when it is taken or later, before the
     next; ``program`` In (``TableProgram``): the firmware's view, whose writes change ``fresh``
     only; ``queue_read0``.. In (``TableRead``): copies for the engines; ``control_read`` In
-    (``TableRead``): the rows of control and event queue; at any other index the row that the
-    firmware has read last.
+    (``TableRead``), of a kind that has it: the rows of control and event queue; at any other index
+    the row that the firmware has read last.
     Latency: 6 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
     engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
     answered at once with 0.
@@ -48,10 +50,10 @@ class VirtioQueues(wiring.Component):
     Reset: rows are cleared as with ``clear``.
     """
 
-    def __init__(self, *, config: NicConfig, reads: int = 1):
+    def __init__(self, *, config: NicConfig, kind: FunctionKind, reads: int = 1):
         if reads < 1:
             raise ValueError(f"Reads must be at least 1 port, not {reads!r}")
-        self._config, self._reads = config, reads
+        self._config, self._kind, self._reads = config, kind, reads
         super().__init__(
             {
                 "port": In(LocalPort(12)),
@@ -67,14 +69,14 @@ class VirtioQueues(wiring.Component):
                 "queue_reset": Out(stream.Signature(16)),
                 "queue_reset_done": In(1),
                 "program": In(TableProgram(16, QueueRow)),
-                "control_read": In(TableRead(16, QueueRow)),
             }
+            | ({"control_read": In(TableRead(16, QueueRow))} if kind.control else {})
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
         )
 
     def elaborate(self, platform):
         m = Module()
-        queues = self._config.queues
+        queues = self._kind.queues
         stored = data.StructLayout({"row": QueueRow, "resetting": 1})
         # Engines are told of a queue after its row has changed; before, they may read the old row.
         m.submodules.rows = rows = Ram(
@@ -203,6 +205,11 @@ class VirtioQueues(wiring.Component):
                 port.row.eq(copy.row.row),
                 port.row.rules.eq(self.rules),
             ]
+        if self._kind.control:
+            self._control_rows(m, rows)
+
+    def _control_rows(self, m: Module, rows) -> None:
+        """The rows as the engine of control and event queue reads them."""
         # Its engine reads few rows, so it needs no copy of tens of thousands of rows.
         events = self._config.events
         m.submodules.control = control = Ram(shape=QueueRow, depth=3 if events else 1, earlier=(0,))
@@ -333,7 +340,7 @@ class VirtioQueues(wiring.Component):
         with m.If((port.addr == vector_word) & touched):
             vector = merged[vector_low : vector_low + 16]
             m.d.comb += changed.row.vector.eq(
-                Mux(vector < self._config.vectors, vector, abi.NO_VECTOR)
+                Mux(vector < self._kind.vectors, vector, abi.NO_VECTOR)
             )
         with m.If(~row.enabled):
             with m.If(port.addr == size_word):

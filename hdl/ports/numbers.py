@@ -5,9 +5,9 @@ own (``NicConfig.guest``). The card's number is ``{ordinal of the function, numb
 function can name nobody else's object. With one function both numbers are the same.
 """
 
-from amaranth.hdl import Cat, Const, Value, unsigned
+from amaranth.hdl import Cat, Const, Mux, Value, unsigned
 
-from hdl.config import CQ_BITS, FUNCTION_RDMA, QP_BITS, NicConfig
+from hdl.config import CQ_BITS, FUNCTION_NET, FUNCTION_RDMA, QP_BITS, NicConfig
 
 __all__ = [
     "CqNumber",
@@ -38,7 +38,11 @@ def function_of(ordinal: Value) -> Value:
 
 
 def of_function(config: NicConfig, bits: Value, function: Value) -> Value:
-    """Of ``bits``, one for each function, that of ``function``."""
+    """Of ``bits``, one for each guest function and perhaps the network function's behind them, that
+    of ``function``."""
+    if len(bits) > config.functions:
+        guests = of_function(config, bits[: config.functions], function)
+        return Mux(function == FUNCTION_NET, bits[config.functions], guests)
     if config.functions == 1:
         return bits
     return bits.bit_select(ordinal_of(config, function), 1)

@@ -67,7 +67,7 @@ class Queues(wiring.Component):
                 "recv_lines": In(LinesPort()),
                 "completions": In(stream.Signature(Completion)),
                 "lost": Out(stream.Signature(QpNumber)),
-                "mailbox": Out(MailboxPort(config)),
+                "mailbox": Out(MailboxPort(posts=config.events)),
                 "command": In(QueueCommands()),
                 "cq_rows": In(TableProgram(CqNumber, CqRow)),
                 "used_indices": In(TableProgram(16, 16)),

@@ -24,7 +24,7 @@ from cocotb.triggers import (
 )
 
 from firmware.device import HardwareError
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NicConfig
 from sim.bench.stall import stall_report
 from sim.bench.system import FIRMWARE_POLL_NS, Node
 from sim.bench.testbench import Testbench
@@ -155,8 +155,9 @@ class Serving:
             peer = None if spec["wire"] is None else self._control.wire
             self._network = Network(testbench.wires[0], peer, self._cards[0].node)
         for index, card in enumerate(self._cards):
-            for ordinal in range(config.functions):
-                number = FUNCTION_RDMA + ordinal
+            numbers = [FUNCTION_RDMA + ordinal for ordinal in range(config.functions)]
+            numbers += [FUNCTION_NET] * (config.network > 0)  # behind the others, as its pins are
+            for ordinal, number in enumerate(numbers):
                 function = Function(card.node.host, card.pins, number, ordinal, self.stir)
                 await function.discover()
                 path = Path(spec["folder"], f"card{index}-function{number}")

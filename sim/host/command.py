@@ -75,11 +75,17 @@ def serve(
     required=True,
     metavar="DIR",
     callback=_folder,
-    help="Folder of the sockets, card0-function1 and so on.",
+    help="Folder of the sockets, card0-function1 and so on; the network function has number 0.",
 )
 @console.card_options
 @click.option(
     "--functions", type=click.IntRange(1, 4), help="Of each card; default the profile's, or 1."
+)
+@click.option(
+    "--network",
+    type=click.IntRange(0, 8),
+    metavar="PAIRS",
+    help="Pairs of queues of each card's network function, 1, 2, 4 or 8; default the profile's.",
 )
 @click.option(
     "--cards",
@@ -113,6 +119,7 @@ def card(
     config: NicConfig,
     folder: Path,
     functions: int | None,
+    network: int | None,
     wire: str | None,
     listen: bool,
     **chosen: Any,
@@ -131,6 +138,8 @@ def card(
         env.require_compiler()
         if functions is not None:
             config = replace(config, functions=functions)
+        if network is not None:
+            config = replace(config, network=network)
     with contextlib.ExitStack() as stack:
         try:
             listener = stack.enter_context(relay.listening(wire)) if wire and listen else None

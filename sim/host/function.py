@@ -1,4 +1,4 @@
-"""A guest function of a card: its regions and its reset, as the card itself has them."""
+"""A function of a card: its regions and its reset, as the card itself has them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MsixPlace:
 
 class CardPins:
     """The pins of card ``index`` that are no bus: function-level resets and INTx, a bit for each
-    of its guest functions."""
+    of its functions that have a driver (``NicConfig.driven``)."""
 
     def __init__(self, dut: Any, index: int):
         self._flr = getattr(dut, f"nic{index}_flr")
@@ -62,7 +62,7 @@ class CardPins:
 
 
 class Function:
-    """One guest function. ``number`` is its PCI function, ``ordinal`` counts from 0.
+    """One function. ``number`` is its PCI function, ``ordinal`` its place among those driven.
 
     stir: called while the firmware may have something to do. ``sizes``: bytes of each region that
     there is; ``msix``: where its vectors are. Both are read from the card by ``discover``.

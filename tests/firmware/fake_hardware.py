@@ -34,6 +34,8 @@ def without_generation(table, words):
 class FakeHardware:
     """Implements ``firmware.device.Hardware``; rows pass through the real row layouts."""
 
+    network = None
+
     def __init__(self):
         self.rows = defaultdict(dict)
         self.log = []

@@ -3,6 +3,7 @@
 import pytest
 
 from hdl.host.config_space import ConfigImage
+from hdl.host.kinds import rdma_kind
 from hdl.host.virtio_counters import CounterWindow
 from hdl.host.virtio_queues import VirtioQueues
 from sim.rtl.build import Rtl, build_model, run
@@ -24,7 +25,7 @@ def test_guest_driver_on_a_large_card():
 
 def test_bad_parameters():
     with pytest.raises(ValueError, match="at least 1 port, not 0"):
-        VirtioQueues(config=SMALL, reads=0)
+        VirtioQueues(config=SMALL, kind=rdma_kind(SMALL), reads=0)
     for counters in (0, 1021):
         with pytest.raises(ValueError, match=f"1 to 1020, .*, not {counters}"):
             CounterWindow(counters=counters)

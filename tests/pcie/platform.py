@@ -125,7 +125,7 @@ class PcieNicHost(PythonHost):
             elif n >= FUNCTION_RDMA:
                 function.device_id = abi.DEVICE_ID_RDMA
                 function.configure_bar(space.BAR_REGISTERS, space.REGISTERS_BYTES)
-                function.configure_bar(space.BAR_NOTIFY, space.notify_bytes(self.config))
+                function.configure_bar(space.BAR_NOTIFY, space.notify_bytes(self.config.queues))
                 self.block.extend(n, space.rdma_image(self.config.guest))
 
     async def enumerate(self) -> None:

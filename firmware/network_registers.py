@@ -1,0 +1,138 @@
+"""The network function's registers, as operations with a meaning: ``NetworkHardware``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from firmware.device import FunctionState, Request
+from firmware.mailbox import Mailbox, OnBus
+from hdl.config import FUNCTION_NET, NicConfig
+from hdl.csr.counter_names import NET_COUNTERS
+from hdl.csr.map import CsrMap
+from hdl.csr.network import NET_ADDRESSES, NET_MODES
+
+__all__ = ["Filter", "NetworkHardware", "NetworkRegisters"]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What the function receives. ``modes``: those of ``NET_MODES`` that are on; ``mac``: its
+    address, None: the port's; ``pairs_log2``: pairs of queues that frames are spread over."""
+
+    modes: frozenset[str] = frozenset()
+    mac: bytes | None = None
+    pairs_log2: int = 0
+
+
+class NetworkHardware(Protocol):
+    """The network function. Every method may raise HardwareError."""
+
+    async def state(self) -> FunctionState:
+        """Its device resets, and what its driver has set."""
+
+    async def reset_done(self) -> None:
+        """Lets a device reset that waits go on."""
+
+    async def request(self) -> Request | None:
+        """The control request that waits, None when there is none."""
+
+    async def respond(self, response: bytes) -> None:
+        """Answers the waiting request."""
+
+    async def filter(self) -> Filter:
+        """What ``set_filter`` has set; the default after a reset of the whole card."""
+
+    async def set_filter(self, chosen: Filter) -> None:
+        """Sets what the function receives, beside the addresses."""
+
+    async def set_addresses(self, addresses: list[bytes]) -> None:
+        """Sets the addresses that are received beside the function's own: at most
+        ``NET_ADDRESSES``, others are forgotten."""
+
+
+class NetworkRegisters:
+    """``NetworkHardware`` on the bus of ``owner``. Errors: HardwareError."""
+
+    def __init__(self, owner: OnBus, config: NicConfig):
+        self._owner, self._map = owner, CsrMap(config)
+        self._mailbox = Mailbox(
+            owner, self._map, lambda head, words: set(range(words)), "network_mailbox"
+        )
+
+    async def _read(self, path: str) -> dict[str, int]:
+        return self._map.decode(path, await self._owner.bus.read(self._map.address(path)))
+
+    async def _write(self, path: str, **values: int) -> None:
+        word = self._map.encode(path, **values)
+        await self._owner.bus.write(self._map.address(path), word)
+
+    async def state(self) -> FunctionState:
+        """See ``NetworkHardware``."""
+        status = await self._read("network.status")
+        return FunctionState(
+            (await self._read("network.resets"))["value"],
+            bool(status["resetting"]),
+            bool(status["waits"]),
+            (await self._read("network.features"))["value"],
+            status["device"],
+        )
+
+    async def reset_done(self) -> None:
+        """See ``NetworkHardware``."""
+        await self._write("network.control", reset_done=1)
+
+    async def request(self) -> Request | None:
+        """See ``NetworkHardware``."""
+        status = await self._read("network_mailbox.status")
+        return await self._mailbox.request(FUNCTION_NET) if status["pending"] else None
+
+    async def respond(self, response: bytes) -> None:
+        """See ``NetworkHardware``."""
+        await self._mailbox.respond(response)
+
+    async def filter(self) -> Filter:
+        """See ``NetworkHardware``."""
+        mode = await self._read("network.mode")
+        low, high = await self._read("network.mac_low"), await self._read("network.mac_high")
+        mac = (high["value"] << 32 | low["value"]).to_bytes(6, "little")
+        on = frozenset(name for name in NET_MODES if mode[name])
+        return Filter(on, mac if mode["own_mac"] else None, mode["pairs_log2"])
+
+    async def set_filter(self, chosen: Filter) -> None:
+        """See ``NetworkHardware``."""
+        if chosen.mac is not None:
+            await self._address("network.mac", chosen.mac)
+        modes = {name: int(name in chosen.modes) for name in NET_MODES}
+        await self._write(
+            "network.mode",
+            **modes,
+            pairs_log2=chosen.pairs_log2,
+            own_mac=int(chosen.mac is not None),
+        )
+
+    async def set_addresses(self, addresses: list[bytes]) -> None:
+        """See ``NetworkHardware``."""
+        for n in range(NET_ADDRESSES):
+            path = f"network.address{n}"
+            if n < len(addresses):
+                await self._write(f"{path}_high", value=0)  # half an address is nobody's
+                await self._address(path, addresses[n], valid=1)
+            else:
+                await self._write(f"{path}_high", value=0)
+
+    async def _address(self, path: str, mac: bytes, **more: int) -> None:
+        await self._write(f"{path}_low", value=int.from_bytes(mac[:4], "little"))
+        await self._write(f"{path}_high", value=int.from_bytes(mac[4:], "little"), **more)
+
+    async def set_mtu(self, mtu: int) -> None:
+        """Set the MTU that the driver is told, bytes."""
+        await self._write("network.mtu", value=mtu)
+
+    async def counters(self) -> dict[str, int]:
+        """What is counted of the function, by name."""
+        return {name: (await self._read(f"network.{name}"))["value"] for name in NET_COUNTERS}
+
+    async def needs_reset(self) -> dict[str, int]:
+        """Whether a virtqueue has been stopped (``active``), which first, and why."""
+        return await self._read("network.needs_reset")
