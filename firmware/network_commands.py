@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from firmware.device import Request
-from firmware.network_registers import Filter, NetworkHardware
+from firmware.device import Filter, NetworkHardware, Request
 from hdl.abi.virtio_net import (
     CONTROL_HEADER,
     MAC_BYTES,

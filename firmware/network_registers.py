@@ -2,53 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
-
-from firmware.device import FunctionState, Request
+from firmware.device import Filter, FunctionState, Request
 from firmware.mailbox import Mailbox, OnBus
 from hdl.config import FUNCTION_NET, NicConfig
 from hdl.csr.counter_names import NET_COUNTERS
 from hdl.csr.map import CsrMap
 from hdl.csr.network import NET_ADDRESSES, NET_MODES
 
-__all__ = ["Filter", "NetworkHardware", "NetworkRegisters"]
-
-
-@dataclass(frozen=True)
-class Filter:
-    """What the function receives. ``modes``: those of ``NET_MODES`` that are on; ``mac``: its
-    address, None: the port's; ``pairs_log2``: pairs of queues that frames are spread over."""
-
-    modes: frozenset[str] = frozenset()
-    mac: bytes | None = None
-    pairs_log2: int = 0
-
-
-class NetworkHardware(Protocol):
-    """The network function. Every method may raise HardwareError."""
-
-    async def state(self) -> FunctionState:
-        """Its device resets, and what its driver has set."""
-
-    async def reset_done(self) -> None:
-        """Lets a device reset that waits go on."""
-
-    async def request(self) -> Request | None:
-        """The control request that waits, None when there is none."""
-
-    async def respond(self, response: bytes) -> None:
-        """Answers the waiting request."""
-
-    async def filter(self) -> Filter:
-        """What ``set_filter`` has set; the default after a reset of the whole card."""
-
-    async def set_filter(self, chosen: Filter) -> None:
-        """Sets what the function receives, beside the addresses."""
-
-    async def set_addresses(self, addresses: list[bytes]) -> None:
-        """Sets the addresses that are received beside the function's own: at most
-        ``NET_ADDRESSES``, others are forgotten."""
+__all__ = ["NetworkRegisters"]
 
 
 class NetworkRegisters:

@@ -24,7 +24,14 @@ from hdl.ports.boxes import (
 )
 from hdl.ports.host import HostPort
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
-from hdl.ports.network_boxes import HOST_READS, HOST_WRITES, NetworkHost, NetworkStatus
+from hdl.ports.network_boxes import (
+    HOST_READS,
+    HOST_WRITES,
+    NARROW,
+    PLACED,
+    NetworkHost,
+    NetworkStatus,
+)
 from hdl.ports.rows import QueueRow
 
 from .fence import Fence
@@ -204,7 +211,7 @@ class HostSide(wiring.Component):
             "send": self.send.write_client,
             "recv": self.recv.write_client,
         }
-        narrow = ["interrupts", "send", "recv"]
+        narrow, placed = ["interrupts", "send", "recv"], ["scatter"]
         if config.atomics:
             reads["atomics"], writes["atomics"] = memory.atomic_reads, memory.atomic_writes
             narrow.append("atomics")
@@ -216,7 +223,8 @@ class HostSide(wiring.Component):
             reads |= {name: getattr(self.network, name) for name in HOST_READS}
             writes |= {name: getattr(self.network, name) for name in HOST_WRITES}
             writes["network_interrupts"] = face.write
-            narrow += ["network_interrupts", *(name for name in HOST_WRITES if HOST_WRITES[name])]
+            narrow += ["network_interrupts", *NARROW]
+            placed += PLACED
             bulky["frames_read"] = self.network.frames_read
         half = config.read_tags // 2
         m.submodules.reads = small = ReadEngine(
@@ -229,7 +237,7 @@ class HostSide(wiring.Component):
         m.submodules.writes = engine = WriteEngine(
             config=config,
             clients=tuple(writes),
-            placed=("scatter",),
+            placed=tuple(placed),
             narrow=tuple(narrow),
         )
         for name, client in reads.items():

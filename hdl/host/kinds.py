@@ -49,9 +49,10 @@ def rdma_kind(config: NicConfig) -> FunctionKind:
 
 
 def network_features(config: NicConfig) -> int:
-    """The feature word that the network function offers."""
+    """The feature word that the network function offers. Its data path has no packed rings."""
     own = sum(feature.mask for feature in _NETWORK)
-    return transport_features(config) | own | NetFeature.MQ.mask * (config.network > 1)
+    transport = transport_features(config) & ~Feature.RING_PACKED.mask
+    return transport | own | NetFeature.MQ.mask * (config.network > 1)
 
 
 def network_kind(config: NicConfig) -> FunctionKind:

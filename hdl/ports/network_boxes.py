@@ -7,7 +7,7 @@ from hdl.abi.virtio_net import TYPE_FEATURES
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 
-from .host import ReadClient, WriteClient
+from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from .network import NETWORK_READS, NETWORK_ROWS, NetworkCounts, NetworkSettings
 from .rows import QueueRow
@@ -16,6 +16,8 @@ __all__ = [
     "HOST_READS",
     "HOST_ROWS",
     "HOST_WRITES",
+    "NARROW",
+    "PLACED",
     "NetworkHost",
     "NetworkStatus",
     "NetworkTables",
@@ -24,8 +26,10 @@ __all__ = [
 #: Clients of the small read engine, and read ports of the queues' rows, with the control queue's.
 HOST_READS = (*NETWORK_READS, "control_read")
 HOST_ROWS = (*NETWORK_ROWS, "rows_control")
-#: Clients of the write engine -> whether they write a few bytes at a time.
-HOST_WRITES = {"frames_write": False, "used": True, "control_write": False}
+#: Clients of the write engine; those that place bytes themselves, and those that write few at a
+#: time.
+HOST_WRITES = ("frames_write", "used", "control_write")
+PLACED, NARROW = ("frames_write",), ("used",)
 
 
 class NetworkHost(Signature):
@@ -42,7 +46,10 @@ class NetworkHost(Signature):
         width = config.width
         super().__init__(
             {name: Out(ReadClient(width)) for name in (*HOST_READS, "frames_read")}
-            | {name: Out(WriteClient(width)) for name in HOST_WRITES}
+            | {
+                name: Out((PlacedWriteClient if name in PLACED else WriteClient)(width))
+                for name in HOST_WRITES
+            }
             | {name: Out(TableRead(16, QueueRow)) for name in HOST_ROWS}
             | {
                 "doorbell": In(stream.Signature(Doorbell)),

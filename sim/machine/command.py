@@ -34,6 +34,12 @@ _INTERRUPTED, _TERMINATED = 130, 143
     "--functions", type=click.IntRange(1, 4), help="Of each card, each a device; default 1."
 )
 @click.option(
+    "--network",
+    type=click.IntRange(0, 8),
+    metavar="PAIRS",
+    help="Of queues of each card's network function, 1, 2, 4 or 8; default: QEMU's card instead.",
+)
+@click.option(
     "--peer",
     type=click.Choice(["none", "card", "soft-roce"]),
     default="none",
@@ -92,6 +98,8 @@ def _check(commands: Sequence[Sequence[str]], chosen: dict[str, Any]) -> None:
     peer, two = chosen["peer"], len(commands) > 1
     if peer != "none" and chosen["cards"] == 2:
         raise ValueError(f"--cards 2 are joined by a wire, which leaves none for --peer {peer}")
+    if peer == "soft-roce" and chosen["network"]:
+        raise ValueError("--network: the frames of Soft-RoCE go to a network card of QEMU's")
     if chosen["cards"] is None:
         chosen["cards"] = 2 if two and peer == "none" else 1
 
@@ -131,7 +139,11 @@ def _run(commands: Sequence[Sequence[str]], chosen: dict[str, Any]) -> int:
         with console.progress("Preparing the guest") as say:
             qemu = image.fetch_qemu(say)
             made = image.build(RELEASES[chosen["release"]], say)
-        config = NicConfig(width=int(chosen["width"]), functions=chosen["functions"] or 1)
+        config = NicConfig(
+            width=int(chosen["width"]),
+            functions=chosen["functions"] or 1,
+            network=chosen["network"] or 0,
+        )
         try:
             with console.progress(f"Building the cards at {config.width} bits"):
                 testbench.build(config=config)

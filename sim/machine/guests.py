@@ -35,12 +35,14 @@ class Card:
     """A function of a card on a guest's bus, or a network interface alone.
 
     mac: of the card, and of the interface beside it. addresses: with prefix length. socket: of the
-    served function. space: the network namespace that the interface belongs to, "" for the first.
+    served function. network: of the card's network function, None: a virtio-net of QEMU stands in
+    its place. space: the network namespace that the interface belongs to, "" for the first.
     """
 
     mac: str
     addresses: Sequence[str]
     socket: Path | None = None
+    network: Path | None = None
     space: str = ""
 
 
@@ -151,19 +153,23 @@ class Guest:
         return words
 
     def _bus(self, wire: socket.socket | None) -> Sequence[str]:
-        """Network interfaces on one Ethernet, each with the card's function behind it."""
+        """Network interfaces, each with the card's function behind it: the cards' own, or some of
+        QEMU's on one Ethernet."""
         words: list[str] = []
         if wire is not None:
             stream = f"stream,id=wire,server=off,addr.type=fd,addr.str={wire.fileno()}"
             words += ["-netdev", stream, "-netdev", "hubport,id=out,hubid=0,netdev=wire"]
         off = ",".join(f"{name}=off" for name in _OFFLOADS)
         for i, card in enumerate(self.plan.cards):
-            words += ["-netdev", f"hubport,id=net{i},hubid=0"]
-            words += [
-                "-device",
-                f"virtio-net-pci,netdev=net{i},mac={card.mac},host_mtu={NETDEV_MTU},romfile=,"
-                f"rx_queue_size=1024,addr={_slot(i)}.0,multifunction=on,{off}",
-            ]
+            if card.network is not None:
+                words += card_device(card.network, f"{_slot(i)}.0", ("multifunction", True))
+            else:
+                words += ["-netdev", f"hubport,id=net{i},hubid=0"]
+                words += [
+                    "-device",
+                    f"virtio-net-pci,netdev=net{i},mac={card.mac},host_mtu={NETDEV_MTU},romfile=,"
+                    f"rx_queue_size=1024,addr={_slot(i)}.0,multifunction=on,{off}",
+                ]
             if card.socket is not None:
                 words += card_device(card.socket, f"{_slot(i)}.1")
         return words

@@ -40,7 +40,10 @@ def cards_of(
         if function:
             addresses.insert(0, f"fe80::{host}/64")
         path = None if folder is None else folder / f"card{index}-function{1 + function}"
-        found.append(Card(mac, addresses, path, space))
+        network = None
+        if folder is not None and chosen["network"]:
+            network = folder / f"card{index}-function0"
+        found.append(Card(mac, addresses, path, network, space))
     return found
 
 
@@ -94,6 +97,7 @@ class Lab:
             "--width": chosen["width"],
             "--cards": 2 if both else 1,
             "--functions": chosen["functions"] or 1,
+            "--network": chosen["network"],
             "--mac": chosen["mac"],
             "--timer-scale": chosen["timer_scale"],
             "--impair": chosen["impair"] or None,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from firmware.device import FunctionState, Request
+from firmware.device import Filter, FunctionState, Request
 from firmware.identity import configuration, read_config
 from firmware.network_commands import NetworkCommands
-from firmware.network_registers import Filter, NetworkRegisters
+from firmware.network_registers import NetworkRegisters
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi.virtio_net import ControlAck, MacCommand, MqCommand, NetClass, RxCommand
@@ -31,7 +31,7 @@ MAC = bytes.fromhex("020000000007")
 
 
 class FakeNetwork:
-    """Implements ``firmware.network_registers.NetworkHardware``."""
+    """Implements ``firmware.device.NetworkHardware``."""
 
     def __init__(self):
         self.features, self.waits, self.begun = ALL, False, 0

@@ -1,14 +1,15 @@
-"""Serves cards with two guest functions, in the folder that is the only argument.
+"""Serves two cards with more than one function, in the folder that is the second argument.
 
-They are those of the model that ``tests/nic/bench_functions.py`` has.
+They are those of the model of a bench in ``tests/nic``, whose module is the first argument.
 """
 
+import importlib
 import sys
 from pathlib import Path
 
 from sim.bench import testbench
 from sim.host.command import serve
-from tests.nic.bench_functions import CONFIG
 
 if __name__ == "__main__":
-    serve(testbench.build(config=CONFIG, fast=False), CONFIG, Path(sys.argv[1]), cards=2)
+    config = importlib.import_module(sys.argv[1]).CONFIG
+    serve(testbench.build(config=config, fast=False), config, Path(sys.argv[2]), cards=2)

@@ -19,7 +19,13 @@ from tests.nic.bench_functions import CONFIG
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     testbench.build(config=CONFIG, fast=False)
-    program = [sys.executable, "-P", "-m", "tests.host.serve_functions"]
+    program = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tests.host.serve_functions",
+        "tests.nic.bench_functions",
+    ]
     served = Served(tmp_path_factory.mktemp("card"), command=program)
     yield served
     assert served.close() == 0

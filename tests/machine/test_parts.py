@@ -174,12 +174,16 @@ def test_scripts_of_the_guest_pass_shellcheck():
 
 
 def test_functions_differ_in_their_addresses():
-    chosen = {"mac": "02:00:00:00:00:01", "functions": 2}
+    chosen = {"mac": "02:00:00:00:00:01", "functions": 2, "network": None}
     first, second = (lab.cards_of(index, chosen, Path("/s")) for index in (0, 1))
     assert [card.mac[-2:] for card in (*first, *second)] == ["01", "01", "02", "02"]
     addresses = [address for card in (*first, *second) for address in card.addresses]
     assert len(addresses) == len(set(addresses))
     assert str(second[1].socket) == "/s/card1-function2"
+    assert all(card.network is None for card in (*first, *second))
+    chosen |= {"functions": None, "network": 2}
+    (card,) = lab.cards_of(1, chosen, Path("/s"))
+    assert str(card.network) == "/s/card1-function0"
 
 
 def test_qemu_is_started_by_its_own_loader(tmp_path):

@@ -24,7 +24,6 @@ from hdl.abi.virtio_net import (
     RxCommand,
 )
 from hdl.abi.virtio_pci import DEVICE_ID_NET, NO_VECTOR, Feature, NetFeature
-from hdl.config import FUNCTION_NET
 from sim.guest.driver.control import ControlQueue
 from sim.guest.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
@@ -109,9 +108,11 @@ class NetDevice(VirtioPciDevice):
         self._buffers: list[_Buffer] = []
 
     @classmethod
-    async def start_up(cls, platform: Platform, options: NetOptions | None = None) -> NetDevice:
-        """Finds, initialises and starts the card's network function."""
-        device = cls(platform, FUNCTION_NET, options or NetOptions())
+    async def start_up(
+        cls, platform: Platform, options: NetOptions | None = None, function: int = 0
+    ) -> NetDevice:
+        """Finds, initialises and starts the device at ``function``."""
+        device = cls(platform, function, options or NetOptions())
         await device.open(DEVICE_ID_NET)
         device.config = await device.read_config()
         device.pairs = device.config.max_virtqueue_pairs if device.has_net(NetFeature.MQ) else 1
