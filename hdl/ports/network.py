@@ -7,7 +7,7 @@ from hdl.common.count import BYTES, COUNT
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 
-from .host import ReadClient, WriteClient
+from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import Doorbell, Interrupt, QueueError
 from .packet import packet_stream
 from .rows import QueueRow
@@ -99,7 +99,7 @@ class NetworkPort(Signature):
     """The data path of the network function, seen from it.
 
     Host: each of ``NETWORK_READS`` is a client of the small read engine; ``frames_read`` one of the
-    bulk engine, in address lanes; ``frames_write`` a write client as wide as a beat; ``used`` a
+    bulk engine, in address lanes; ``frames_write`` a placed write client; ``used`` a
     narrow one. Each of ``NETWORK_ROWS`` reads rows of the function's queues.
     ``doorbell``: of receive and transmit queues. ``queue_reset``: a queue to forget; taken when
     nothing of it is under way. ``interrupt``, ``error``: as an engine's, of FUNCTION_NET.
@@ -109,7 +109,7 @@ class NetworkPort(Signature):
     to be reset in another way, as it keeps step with the ingress.
     ``received``: the beats that the ingress takes, and ``verdict``: what it has decided of each
     frame, in order; ``core_reset``: the ingress is in reset, and forgets its frames.
-    ``sent``: frames to send, each without a gap.
+    ``sent``: frames to send, each without a gap; they go to ``network`` of the border.
     """
 
     def __init__(self, config: NicConfig):
@@ -119,7 +119,7 @@ class NetworkPort(Signature):
             | {name: Out(TableRead(16, QueueRow)) for name in NETWORK_ROWS}
             | {
                 "frames_read": Out(ReadClient(width)),
-                "frames_write": Out(WriteClient(width)),
+                "frames_write": Out(PlacedWriteClient(width)),
                 "used": Out(WriteClient(width)),
                 "doorbell": In(stream.Signature(Doorbell)),
                 "queue_reset": In(stream.Signature(16)),

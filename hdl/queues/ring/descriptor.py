@@ -15,7 +15,7 @@ from hdl.ports.host import ReadClient
 from .flow import ReadFlow
 from .packed import is_packed
 from .read import ReadShare
-from .types import DESC_BYTES, Element, FlowRead, HeadFound, Table
+from .types import DESC_BYTES, FlowRead, HeadFound, Table, element
 
 __all__ = ["SingleDescriptors"]
 
@@ -28,7 +28,7 @@ class SingleDescriptors(wiring.Component):
     ``writable``: buffers the device writes are taken, and none it reads; ``guesses``: heads may be
     guessed; ``bypass`` as in ReadFlow.
     Members: ``i`` heads; ``table``: the descriptor table of each, in the same order; ``o`` one
-    Element per head, in order (``length`` modulo 512); with ``guesses`` ``guess``: reads of the
+    Element per head, in order; with ``guesses`` ``guess``: reads of the
     descriptors of heads that will come with ``guessed``, in their order. A guess that is right
     saves the head its host read, one that is not is read and left. Of a packed ring the Element has
     the buffer's id as its head.
@@ -57,7 +57,7 @@ class SingleDescriptors(wiring.Component):
         members = {
             "i": In(stream.Signature(HeadFound)),
             "table": In(stream.Signature(Table)),
-            "o": Out(stream.Signature(Element)),
+            "o": Out(stream.Signature(element(most))),
             "read_client": Out(ReadClient(config.width)),
         }
         if guesses:

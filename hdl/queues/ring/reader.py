@@ -11,7 +11,7 @@ from hdl.ports.host import ReadClient
 from .descriptor import SingleDescriptors
 from .heads import RingHeads
 from .plain import PlainHeads
-from .types import Element, FastPathJob, Table
+from .types import FastPathJob, Table, element
 
 __all__ = ["RingReader"]
 
@@ -53,7 +53,7 @@ class RingReader(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(FastPathJob)),
-                "o": Out(stream.Signature(Element)),
+                "o": Out(stream.Signature(element(most))),
                 "flush": In(1),
                 "read_client0": read,
                 "read_client1": read,

@@ -1,5 +1,7 @@
 """Rows that the readers of rings pass on, and the constants of a split ring."""
 
+from functools import cache
+
 from amaranth.hdl import Array, Cat, Const, Value
 from amaranth.lib import data
 
@@ -25,6 +27,7 @@ __all__ = [
     "Table",
     "HeadFound",
     "Element",
+    "element",
     "avail_event",
     "used_event",
     "used_element",
@@ -166,15 +169,23 @@ class HeadFound(data.Struct):
     guess: 16
 
 
-class Element(data.Struct):
-    """The buffer of a chain of one readable descriptor; ``odd``: it is something else, or
-    could not be read, and has to be looked at by the slow path. ``head``: its name in the used
-    ring; ``place``: of its descriptor. ``table``: of the job."""
+@cache
+def element(most: int = MOST_READ) -> data.StructLayout:
+    """The buffer of a chain of one descriptor; ``odd``: it is something else, or could not be
+    read, and has to be looked at by the slow path. ``head``: its name in the used ring; ``place``:
+    of its descriptor. ``table``: of the job. ``length``: of one of up to ``most`` bytes."""
+    return data.StructLayout(
+        {
+            "head": 16,
+            "place": 16,
+            "failed": 1,
+            "table": Table,
+            "addr": 64,
+            "length": max(most, MOST_READ).bit_length(),
+            "odd": 1,
+        }
+    )
 
-    head: 16
-    place: 16
-    failed: 1
-    table: Table
-    addr: 64
-    length: 10
-    odd: 1
+
+#: That of a WQE, which is short.
+Element = element()

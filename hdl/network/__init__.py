@@ -1,0 +1,1 @@
+"""Room ``network``: the data path of a virtio-net function."""

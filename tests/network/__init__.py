@@ -1,0 +1,1 @@
+"""Tests of the data path of the network function."""

@@ -1,0 +1,18 @@
+"""The data path of the network function in Verilator, at the narrowest and the widest beat."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.rtl.build import Rtl, bench
+from tests.network.driver import small_config
+
+
+@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("part", ["receive", "transmit"])
+def test_network(part: str, width: int) -> None:
+    bench(
+        Rtl("hdl.network.network:Network", {"config": small_config(width)}),
+        test_module=f"tests.network.bench_{part}",
+        timeout_s=400,
+    )
