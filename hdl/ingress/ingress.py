@@ -60,8 +60,9 @@ class Ingress(wiring.Component):
     ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
     ``payload``: one row per good packet, and its payload as a packet unless empty (the two streams
     do not wait for each other, but between the copies of a datagram to a group); ``counters``;
-    ``verdict``: what has been decided about each frame, in order, for a trace; ``steps``: what
-    happens to packets with payload, ``kept`` ``KEPT_LATENCY`` cycles after a frame's last beat.
+    ``verdict``: what has been decided about each frame, in order, for a trace or for the network
+    function; ``steps``: what happens to packets with payload, ``kept`` ``KEPT_LATENCY`` cycles
+    after a frame's last beat.
     Latency: 16 cycles from a frame's last beat to its ``header``, 18 to its payload.
     Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless``
     ``i`` is never held back.
@@ -87,7 +88,7 @@ class Ingress(wiring.Component):
                 "payload": Out(packet_stream(width)),
                 "counters": Out(IngressCounters),
             }
-            | ({"verdict": Out(Verdict)} if config.trace_frames else {})
+            | ({"verdict": Out(Verdict)} if config.trace_frames or config.network else {})
             | ({"steps": Out(ReceiveSteps)} if config.latency else {})
         )
 
@@ -332,7 +333,7 @@ class Ingress(wiring.Component):
         ended, delivered = Signal(), Signal()
         size = Signal(17, reset_less=True)
         hit = Signal(len(Cause), reset_less=True)
-        if self._config.trace_frames:
+        if self._config.trace_frames or self._config.network:
             m.d.comb += self.verdict.valid.eq(ended)
             for cause in Cause:
                 reason = DROP_REASONS.index(f"rx_drops_{cause.name.lower()}")

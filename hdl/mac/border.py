@@ -10,6 +10,7 @@ from hdl.ports.trace import TracePort, Verdict
 
 from .guards import RxGuard, TxGuard
 from .loopback import Loopback
+from .merge import FrameMerge
 from .trace import Trace
 
 __all__ = ["LOOPBACK_COUNTERS", "MacBorder"]
@@ -27,6 +28,9 @@ class MacBorder(wiring.Component):
     frames to groups turn round too, beside their way to the wire. ``core_reset``: a device reset
     holds the core in reset. ``LOOPBACK_COUNTERS`` Out: frames that have turned round. Of a card
     with a trace, ``verdict`` and ``trace`` In: see ``Trace``. What turns round is in it both ways.
+    Of a card with a network function, ``network`` In: its frames, which join those to the MAC
+    (``FrameMerge``); they do not turn round, nor are they in the trace, and no ``core_reset`` cuts
+    one.
     Latency: 1 cycle from ``sent``, 0 to ``received``. Throughput: one beat per cycle each way.
     Errors, reset: see ``TxGuard``, ``RxGuard``, ``Loopback``.
     """
@@ -51,6 +55,7 @@ class MacBorder(wiring.Component):
                 if config.trace_frames
                 else {}
             )
+            | ({"network": In(packet_stream(width))} if config.network else {})
         )
 
     def elaborate(self, platform):
@@ -63,13 +68,19 @@ class MacBorder(wiring.Component):
         m.d.comb += tx_guard.source_reset.eq(self.core_reset)
         if self._config.trace_frames:
             self._trace(m, tx_guard.o)
+        mac_tx = flipped(self.mac_tx)
+        if self._config.network:
+            m.submodules.merge = merge = FrameMerge(width=self._config.width)
+            connect(m, flipped(self.network), merge.i1)
+            connect(m, merge.o, mac_tx)
+            mac_tx = merge.i0
         if not self._config.loopback:
-            connect(m, tx_guard.o, flipped(self.mac_tx))
+            connect(m, tx_guard.o, mac_tx)
             connect(m, flipped(self.mac_rx), rx_guard.i)
             return m
         m.submodules.loopback = loopback = Loopback(config=self._config)
         connect(m, tx_guard.o, loopback.sent)
-        connect(m, loopback.mac_tx, flipped(self.mac_tx))
+        connect(m, loopback.mac_tx, mac_tx)
         connect(m, flipped(self.mac_rx), loopback.mac_rx)
         connect(m, loopback.received, rx_guard.i)
         m.d.comb += [
