@@ -71,7 +71,7 @@ async def complete(ctx, dut, rings: Rings, cq: int) -> None:
 
 def simulate(seed: int, gaps: tuple[int, ...], count: int = 250) -> Rings:
     """Completions of CQs at random, with pauses of ``gaps`` cycles."""
-    dut = NextBuffers(config=NicConfig(cqs=4), lines=LINES, waiting=16)
+    dut = NextBuffers(config=NicConfig(cqs=4), lines=LINES, waiting=16, most=65536)
     rings = Rings(seed)
     over = False
 

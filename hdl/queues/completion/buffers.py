@@ -87,10 +87,11 @@ class CqBuffers(wiring.Component):
         m = Module()
         config = self._config
         bits = max(1, ceil_log2(config.cqs))
+        lines = min(LINES, 1 << bits)
         m.submodules.polls = polls = reach_flow(config, reads=READS, bypass=False)
         m.submodules.reader = reader = RingReader(
             config=config,
-            lines=min(LINES, 1 << bits),
+            lines=lines,
             depth=READS,
             least=CQE.size,
             most=MAX_CHAIN,
@@ -112,7 +113,7 @@ class CqBuffers(wiring.Component):
         # Never full: each is of a completion that is waiting.
         m.submodules.verdicts = StreamFifo(shape=CheckVerdict, depth=WAITING)
         m.submodules.found = StreamFifo(shape=Found, depth=FOUND)
-        following = NextBuffers(config=config, lines=min(LINES, 1 << bits), waiting=WAITING)
+        following = NextBuffers(config=config, lines=lines, waiting=WAITING, most=MAX_CHAIN)
         m.submodules.following = ResetInserter(self.flush)(following)
         # Each has one writer besides the firmware, but for errors: a broken chain is found late.
         m.submodules.positions = positions = Ram(shape=16, depth=config.cqs, reads=2)

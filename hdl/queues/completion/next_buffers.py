@@ -10,7 +10,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.numbers import CqNumber
 
-from ..ring.types import Element, FastPathJob
+from ..ring.types import FastPathJob, element
 
 __all__ = ["Buffer", "NextBuffers"]
 
@@ -47,7 +47,7 @@ class NextBuffers(wiring.Component):
     read as if this did not exist: nothing here is ever waited for.
 
     Parameters: ``lines``: buffers at hand, one of each CQ; CQs share lines by number. ``waiting``:
-    completions with a buffer from here, at most.
+    completions with a buffer from here, at most. ``most``: bytes of a buffer, as of the reader.
     Members: ``i`` jobs of completions, ``given`` their buffers, in order; ``o``, ``element``: the
     reader. ``used`` In (a cycle): the buffer at ``i`` has a completion, and the next one is
     available. ``hold`` In: no buffer begins to be read ahead. ``reading`` Out: one is being read,
@@ -64,16 +64,17 @@ class NextBuffers(wiring.Component):
     nothing.
     """
 
-    def __init__(self, *, config: NicConfig, lines: int, waiting: int):
+    def __init__(self, *, config: NicConfig, lines: int, waiting: int, most: int):
         self._config, self._lines, self._waiting = config, lines, waiting
         flags = ("used", "hold", "look", "take", "drop")
+        shape = element(most)
         super().__init__(
             {name: In(1) for name in flags}
             | {
                 "i": In(stream.Signature(FastPathJob)),
                 "o": Out(stream.Signature(FastPathJob)),
-                "element": In(stream.Signature(Element)),
-                "given": Out(stream.Signature(Element)),
+                "element": In(stream.Signature(shape)),
+                "given": Out(stream.Signature(shape)),
                 "reading": Out(1),
                 "cq": In(CqNumber),
                 "kept": Out(1),
@@ -171,16 +172,16 @@ class NextBuffers(wiring.Component):
     def _keep(self, m: Module) -> None:
         """Answers, until a completion of their CQ takes them or passes by."""
         asked, kept, out = m.submodules.asked, m.submodules.kept, m.submodules.out
-        bits, element, place = ceil_log2(self._lines), self.element.payload, asked.o.payload
+        bits, found, place = ceil_log2(self._lines), self.element.payload, asked.o.payload
         held, there, good = Signal(self._lines), Signal(), Signal()
         looked, row = Signal(CqNumber, reset_less=True), kept.read0.row
         m.d.comb += [
-            good.eq(asked.o.valid & self.element.valid & ~element.odd & ~element.failed),
+            good.eq(asked.o.valid & self.element.valid & ~found.odd & ~found.failed),
             kept.write.enable.eq(good),
             kept.write.index.eq(place.cq[:bits]),
             kept.write.row.place.eq(place),
-            kept.write.row.buffer.head.eq(element.head),
-            kept.write.row.buffer.addr.eq(element.addr),
+            kept.write.row.buffer.head.eq(found.head),
+            kept.write.row.buffer.addr.eq(found.addr),
             kept.read0.index.eq(self.cq[:bits]),
             kept.read0.enable.eq(self.look),
             self.kept.eq(there & (row.place.cq == looked)),
