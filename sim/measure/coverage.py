@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 from rich.table import Table
 
 from sim.bench.coverage import FILE, load, rows
-from sim.rtl.env import build_root
+from sim.rtl.env import FILES, build_root
 from sim.tools import console
 
 __all__ = ["coverage"]
+
+#: What the whole suite has seen, when it was recorded last.
+RECORDED = FILES / "tests/data/coverage.json"
 
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--missing", is_flag=True, help="Name each that was not seen.")
+@click.option("--record", is_flag=True, help="Keep it: tests/data/coverage.json, for `review`.")
 @console.json_option
-def coverage(files: tuple[Path, ...], missing: bool, json_file: Path | None) -> None:
+def coverage(files: tuple[Path, ...], missing: bool, record: bool, json_file: Path | None) -> None:
     """Show what simulations have seen of what there is to see.
 
     FILES are coverage.json of simulations; without any, those of all tests that have run in this
@@ -51,4 +56,7 @@ def coverage(files: tuple[Path, ...], missing: bool, json_file: Path | None) -> 
         {"what": name, "bins": len(bins), "missing": [list(one) for one in lacking]}
         for name, bins, lacking in found
     ]
-    console.write_json(json_file, {"simulations": len(chosen), "rows": facts})
+    report = {"simulations": len(chosen), "rows": facts}
+    console.write_json(json_file, report)
+    if record:
+        RECORDED.write_text(json.dumps(report, indent=1) + "\n")

@@ -79,6 +79,8 @@ def review(
         measured = read(given)
     folder.mkdir(parents=True, exist_ok=True)
     facts = _facts(env.REPO, env.FILES, cards) | {"measured": measured}
+    if "coverage" in measured:
+        facts["coverage"] = measured["coverage"]
     for name, chosen in cards.items():
         card = facts["cards"][name]
         found = flows(NicConfig(**chosen))

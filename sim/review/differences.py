@@ -55,6 +55,8 @@ def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> list[Differ
         *_shown(base["proofs"], head["proofs"], "proofs"),
         *_shown(base["faults"], head["faults"], "faults"),
         *_tests(base["tests"], head["tests"]),
+        *_coverage(base["coverage"], head["coverage"]),
+        *_sequences(base["sequences"], head["sequences"]),
         *_limits(base["limits"], head["limits"]),
     ]
     sections = {one.section: number for number, one in reversed(list(enumerate(found)))}
@@ -293,6 +295,37 @@ def _tests(base: Any, head: Any) -> Iterator[Difference]:
     for test in sorted(new):
         file, _, function = test.partition("::")
         yield Difference("tests", function, "-", file, Verdict.GAINED, "new")
+
+
+def _coverage(base: Any, head: Any) -> Iterator[Difference]:
+    """What simulations of the tests have seen, of what both revisions ask for."""
+    if not _told(base, head):
+        return
+    was, now = ({row["what"]: row for row in one["rows"]} for one in (base, head))
+    for what in dict.fromkeys([*was, *now]):
+        if what not in was or what not in now:
+            verdict, word = (Verdict.GAINED, "new") if what in now else (Verdict.LOST, "gone")
+            bins = (str(one[what]["bins"]) if what in one else "-" for one in (was, now))
+            yield Difference("coverage", what, *bins, verdict, word)
+            continue
+        old, new = ({" ".join(one) for one in rows[what]["missing"]} for rows in (was, now))
+        for name in sorted(new - old):
+            yield Difference("coverage", name, "seen", "-", Verdict.LOST, f"{what}: not seen")
+        for name in sorted(old - new):
+            yield Difference("coverage", name, "-", "seen", Verdict.GAINED, f"{what}: seen now")
+
+
+def _sequences(base: Any, head: Any) -> Iterator[Difference]:
+    """Recorded scenes whose steps are others."""
+    if not _told(base, head):
+        return
+    was, now = base["scenes"], head["scenes"]
+    for name in dict.fromkeys([*was, *now]):
+        old, new = was.get(name), now.get(name)
+        if old != new:
+            steps = (f"{len(one)} steps" if one else "-" for one in (old, new))
+            words = "new" if old is None else "gone" if new is None else "other steps or times"
+            yield Difference("sequences", name, *steps, Verdict.OTHER, words)
 
 
 def _limits(base: Any, head: Any) -> Iterator[Difference]:

@@ -81,6 +81,7 @@ def page(
         cases=list(dict.fromkeys(case for row in timing.values() for case in row["estimate"])),
         states=Counter(one["state"] for one in requirements.values()),
         measured=facts["measured"],
+        coverage=facts["coverage"],
         given=GIVEN,
         resources=RESOURCES,
         roof=roofline(speed) if speed else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -111,6 +112,14 @@ def test_files_for_ci(name: str) -> None:
     for command in commands:
         _, word, *rest = command.split()
         check(word, rest)
+
+
+def test_the_development_container_is_json() -> None:
+    """With comments, as its readers take it; what it runs can be given."""
+    text = (EXAMPLES / "ci" / "devcontainer.json").read_text()
+    found = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M))
+    _, word, *rest = found["postCreateCommand"].split()
+    check(word, rest)
 
 
 def test_the_page_of_the_driver_shows_the_example() -> None:

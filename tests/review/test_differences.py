@@ -51,6 +51,18 @@ CASES = {
         set_in(lambda f: item(f, "mailbox", "control"), offset=0x50),
         [("mailbox.control", LOST, "it has moved")],
     ),
+    "a class of messages is not seen any more": (
+        lambda f: f["coverage"]["rows"][0]["missing"].append(["RC", "a size"]),
+        [("RC a size", LOST, "RC RDMA_WRITE: not seen")],
+    ),
+    "a table of what is to be seen is new": (
+        lambda f: f["coverage"]["rows"].append({"what": "more", "bins": 3, "missing": []}),
+        [("more", GAINED, "new")],
+    ),
+    "a scene goes another way": (
+        lambda f: f["sequences"]["scenes"]["WRITE"].pop(),
+        [("WRITE", OTHER, "other steps or times")],
+    ),
     "a register is gone": (
         drop(lambda f: registers(f, "core")["items"], "scratch"),
         [("core.scratch", LOST, "gone")],
