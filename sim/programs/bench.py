@@ -1,7 +1,7 @@
 """A program inside the simulation: ``sim.programs.command`` starts it.
 
 Its job (``sim.bench.job``): ``config``, ``cards``, ``mac``, ``impair``, ``timer_scale``, ``pcap``
-(path or null), ``files`` (path of a socket, over which come standard input, output and error),
+(path or null), ``terminal`` (path of a socket, see ``Terminal``),
 ``folder`` (where the program runs), ``program`` (module of this package that runs it), ``spec``
 (what that is told). ``status`` is kept.
 """
@@ -9,12 +9,14 @@ Its job (``sim.bench.job``): ``config``, ``cards``, ``mac``, ``impair``, ``timer
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import cocotb
@@ -42,13 +44,16 @@ SETTLED_US = 100
 _OPTIONS = DriverOptions(features=ALL_FEATURES | RdmaFeature.EVENTS.mask, vectors=18)
 
 
-class Files:
-    """Standard input, output and error of this process, lent to the program while it runs."""
+class Terminal:
+    """What the command lends the program: standard input, output and error; and Ctrl-C.
+
+    The process ends at once when the command is gone.
+    """
 
     def __init__(self, path: str):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            door.connect(path)
-            _, self._given, _, _ = socket.recv_fds(door, 1, 3)
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._door.connect(path)
+        _, self._given, _, _ = socket.recv_fds(self._door, 1, 3)
         self._own: list[int] = []
 
     def __enter__(self) -> None:
@@ -65,6 +70,16 @@ class Files:
             stream.flush()
         for number, own in enumerate(self._own):
             os.dup2(own, number)
+
+    def listen(self, stop: Callable[[], None]) -> None:
+        """From now on call ``stop`` at each Ctrl-C."""
+
+        def listen() -> None:
+            while self._door.recv(1):
+                stop()
+            os._exit(1)
+
+        threading.Thread(target=listen, daemon=True).start()
 
 
 async def start(dut: Any, spec: dict[str, Any]) -> tuple[Testbench, list[Node]]:
@@ -101,6 +116,8 @@ async def program(dut: Any) -> None:
     """Run one program to its end."""
     job = Job()
     spec = job.spec
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command has it as well, and tells
+    terminal = Terminal(spec["terminal"])
     if spec["pcap"]:
         Wire.capture(spec["pcap"])
     testbench, nodes = await start(dut, spec)
@@ -119,12 +136,16 @@ async def program(dut: Any) -> None:
         finally:
             errands.end()
 
-    def stop(*_: object) -> None:
-        errands.fail(KeyboardInterrupt())
-
-    signal.signal(signal.SIGINT, stop)
     thread = threading.Thread(target=run, name="MainThread", daemon=True)
-    with Files(spec["files"]):
+
+    def stop() -> None:
+        if thread.ident is not None and not errands.fail(KeyboardInterrupt(), thread.ident):
+            ident = ctypes.c_ulong(thread.ident)
+            raising = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, raising)
+
+    terminal.listen(stop)
+    with terminal:
         thread.start()
         await errands.run()
         thread.join()

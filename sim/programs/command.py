@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import socket
 import tempfile
 import threading
@@ -35,27 +36,39 @@ def _plain(chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _files(folder: Path) -> Iterator[str]:
-    """A socket over which the simulation gets this process's standard files."""
-    path = folder / "files"
+def _terminal(folder: Path) -> Iterator[str]:
+    """A socket over which the simulation gets this process's standard files, and Ctrl-C.
+
+    It stays open as long as this process lives.
+    """
+    path, takers = folder / "terminal", list[socket.socket]()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
         door.bind(str(path))
         door.listen(1)
 
         def give() -> None:
             with contextlib.suppress(OSError):
-                taker, _ = door.accept()
-                with taker:
-                    socket.send_fds(taker, [b"+"], [0, 1, 2])
+                takers.append(door.accept()[0])
+                socket.send_fds(takers[0], [b"+"], [0, 1, 2])
+
+        def tell(*_: object) -> None:
+            if not takers:
+                raise KeyboardInterrupt
+            with contextlib.suppress(OSError):
+                takers[0].send(b"!")
 
         giver = threading.Thread(target=give, daemon=True)
         giver.start()
+        before = signal.signal(signal.SIGINT, tell)
         try:
             yield str(path)
         finally:
+            signal.signal(signal.SIGINT, before)
             with contextlib.suppress(OSError):
                 door.shutdown(socket.SHUT_RDWR)  # wakes accept
             giver.join()
+            for taker in takers:
+                taker.close()
 
 
 def simulate(config: NicConfig, program: str, spec: dict[str, Any], **chosen: Any) -> int:
@@ -70,13 +83,13 @@ def simulate(config: NicConfig, program: str, spec: dict[str, Any], **chosen: An
                 model = testbench.build(config=config)
         except env.BuildError as error:
             raise click.ClickException(str(error)) from None
-    with tempfile.TemporaryDirectory(prefix="rocinante") as name, _files(Path(name)) as files:
+    with tempfile.TemporaryDirectory(prefix="rocinante") as name, _terminal(Path(name)) as terminal:
         job = {
             "config": asdict(config),
             "program": program,
             "spec": spec,
             "folder": os.getcwd(),
-            "files": files,
+            "terminal": terminal,
             **chosen,
         }
         kept, _ = run_job(

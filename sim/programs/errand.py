@@ -6,11 +6,12 @@ for its result. While nobody waits, the simulation stands still.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 import cocotb
@@ -36,6 +37,7 @@ class _Errand:
     """A coroutine of a program's thread, and the place of its result."""
 
     def __init__(self, work: Coroutine[Any, Any, Any]):
+        self.thread = threading.get_ident()
         self.work = work
         self.result: Future[Any] = Future()
 
@@ -84,13 +86,20 @@ class Errands:
         """No more errands will come."""
         self._asked.put(None)
 
-    # The simulation's thread --------------------------------------------------------------------
+    def fail(self, error: BaseException, thread: int | None = None) -> bool:
+        """Give up what is under way: each thread that waits, or that one, gets ``error``.
 
-    def fail(self, error: BaseException) -> None:
-        """Give up what is under way: each thread that waits gets ``error``."""
-        for errand in self._running:
-            if not errand.result.done():
-                errand.result.set_exception(error)
+        Whether there was one.
+        """
+        failed = False
+        for errand in list(self._running):
+            if thread in (None, errand.thread):
+                with contextlib.suppress(InvalidStateError):
+                    errand.result.set_exception(error)
+                    failed = True
+        return failed
+
+    # The simulation's thread --------------------------------------------------------------------
 
     async def run(self) -> None:
         """Do errands until the program has ended."""
@@ -134,13 +143,12 @@ class Errands:
             pass
 
     async def _serve(self, errand: _Errand) -> None:
-        try:
-            result = await errand.work
-        except BaseException as error:
-            if not errand.result.done():
+        with contextlib.suppress(InvalidStateError):  # of one that was given up
+            try:
+                result = await errand.work
+            except Exception as error:  # not the end of the simulation
                 errand.result.set_exception(error)
-        else:
-            if not errand.result.done():
+            else:
                 errand.result.set_result(result)
         self._running.remove(errand)
         self._finished.set()

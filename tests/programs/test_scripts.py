@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
-from tests.programs.running import command, script
+import pytest
+
+from tests.programs.running import COMMAND, command, script
 
 #: A pair of queue pairs on one card, connected.
 PAIR = """
@@ -268,6 +274,50 @@ print(look("cat", "script.py").startswith("\\nimport json"))
     )
     devices = "['rocinante0', 'rocinante1']"
     assert said.splitlines() == ["0xffff", devices, devices, "True"]
+
+
+@pytest.mark.parametrize("what", ["channel.get_cq_event(cq)", "while True: sum(range(9))"])
+def test_ctrl_c(what: str, tmp_path: Path) -> None:
+    """While it waits for the card, and while it does not."""
+    (tmp_path / "script.py").write_text(
+        PAIR
+        + f"""
+channel = CompChannel(ctx)
+cq = CQ(ctx, 10, None, channel)
+print("begins", flush=True)
+try:
+    {what}
+except KeyboardInterrupt:
+    print("interrupted")
+    sys.exit(5)
+"""
+    )
+    words = [*COMMAND, "pyverbs", "--cards", "1", "script.py"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begins\n"
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stdout.read() == "interrupted\n" and process.wait(60) == 5
+
+
+def test_no_simulation_stays_behind(tmp_path: Path) -> None:
+    """It ends with the command, however that ends."""
+    (tmp_path / "script.py").write_text("import os, time; print(os.getpid(), flush=True)\n"
+                                        "time.sleep(600)\n")  # fmt: skip
+    words = [*COMMAND, "pyverbs", "--cards", "1", "script.py"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        simulation = int(process.stdout.readline())
+        process.kill()
+    until = time.monotonic() + 60
+    while Path(f"/proc/{simulation}/cmdline").exists() and time.monotonic() < until:
+        if not Path(f"/proc/{simulation}/cmdline").read_bytes():
+            break  # it has ended, and nobody has asked how
+        time.sleep(0.1)
+    else:
+        assert time.monotonic() < until, "the simulation goes on"
 
 
 def test_how_a_script_ends(tmp_path: Path) -> None:
