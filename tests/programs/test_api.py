@@ -132,8 +132,9 @@ def test_attributes_of_a_queue_pair() -> None:
 def test_names_of_numbers() -> None:
     assert inc_rkey(0x12FF) == 0x1200 and inc_rkey(0x1234) == 0x1235
     assert utils.qp_state_to_str(3) == "RTS" and utils.qp_type_to_str(4) == "UD"
-    assert utils.access_flags_to_str(5) == "LOCAL_WRITE REMOTE_READ"
+    assert utils.access_flags_to_str(5) == "Local write Remote read "
     assert utils.mtu_to_str(77) == "Unknown (77)"
-    assert guid_format(0x1234) == "0000:0000:0000:1234"
+    guid = int.from_bytes(bytes.fromhex("020000fffe000001"), sys.byteorder)
+    assert guid_format(guid) == "0200:00ff:fe00:0001"
     assert "Invalid" in speed_to_str(3) and "Invalid" in width_to_str(3)
     assert "Link up" in phys_state_to_str(5)

@@ -77,6 +77,7 @@ refused(XRCD, ctx, XRCDInitAttr(3, 0, 0))
 refused(Mlx5Context, Mlx5DVContextAttr(), "x")
 qp, _ = pair(CQ(ctx, 10))
 refused(qp.post_recv, RecvWR(num_sge=2, sg=[SGE(), SGE()]))
+refused(SendWR, opcode=e.IBV_WR_SEND)
 refused(ctx.query_gid_ex, 1, 9)
 mr = MR(pd, 100, ALL)
 refused(mr.write, "x" * 101, 101)
@@ -94,6 +95,7 @@ refused(MR, pd, 100, ALL, address=4096)
         "PyverbsRDMAError 95 Mlx5Context is not supported by this card. "
         "Errno: 95, Operation not supported",
         "PyverbsRDMAError 22 Failed to post recv. Errno: 22, Invalid argument",
+        "PyverbsUserError -1 A WR needs at least one SGE",
         "PyverbsRDMAError 61 Failed to query gid table of port 1 and gid index 9. "
         "Errno: 61, No data available",
         "PyverbsError -1 101 bytes at 0 of a region of 100",

@@ -205,7 +205,7 @@ class CqInitAttrEx(PyverbsObject):
 
     def __init__(
         self,
-        cqe: int = 10,
+        cqe: int = 100,
         cq_context: Any = None,
         channel: CompChannel | None = None,
         comp_vector: int = 0,

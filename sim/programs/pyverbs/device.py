@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from typing import Any
 
 from hdl.abi.enums import RdmaFeature
@@ -62,7 +63,7 @@ def get_device_list() -> list[Device]:
     return [
         Device(
             card.name.encode(),
-            int.from_bytes(card.context.query_device().sys_image_guid, "big"),
+            int.from_bytes(card.context.query_device().sys_image_guid, sys.byteorder),
             enums.IBV_NODE_CA,
             enums.IBV_TRANSPORT_IB,
             index,
@@ -220,7 +221,7 @@ def rdma_get_devices() -> list[Context]:
 # Names of numbers -------------------------------------------------------------------------------
 
 _WIDTHS = {1: "1X", 2: "4X", 4: "8X", 8: "12X", 16: "2X"}
-_SPEEDS = {1: 2.5, 2: 5, 4: 5, 8: 10, 16: 14, 32: 25, 64: 50, 128: 100}
+_SPEEDS = {1: 2.5, 2: 5.0, 4: 5.0, 8: 10.0, 16: 14.0, 32: 25.0, 64: 50.0, 128: 100.0}
 _LAYERS = {0: "Unspecified", 1: "InfiniBand", 2: "Ethernet"}
 _PHYSICAL = {
     **{0: "No state change", 1: "Sleep", 2: "Polling", 3: "Disabled"},
@@ -229,8 +230,8 @@ _PHYSICAL = {
 
 
 def guid_format(num: int) -> str:
-    """A GUID in four groups of four digits."""
-    digits = f"{num:016x}"
+    """A GUID, which is in network order, in four groups of four digits."""
+    digits = num.to_bytes(8, sys.byteorder).hex()
     return ":".join(digits[i : i + 4] for i in range(0, 16, 4))
 
 
@@ -255,13 +256,14 @@ def translate_gid_type(gid_type: int) -> str:
 
 
 def translate_event_type(event_type: int) -> str:
-    """QP_FATAL and the like."""
-    return name_of("ibv_event_type", "IBV_EVENT_", event_type)
+    """IBV_EVENT_QP_FATAL and the like."""
+    return name_of("ibv_event_type", "", event_type)
 
 
 def port_state_to_str(port_state: int) -> str:
-    """ACTIVE, DOWN and the like."""
-    return name_of("ibv_port_state", "IBV_PORT_", port_state)
+    """Active, Down and the like."""
+    name = name_of("ibv_port_state", "IBV_PORT_", port_state).capitalize()
+    return f"{name} ({port_state})"
 
 
 def translate_mtu(mtu: int) -> str:

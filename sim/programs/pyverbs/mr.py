@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hdl.abi.enums import Access, ControlCommand, ExtensionCommand, MwType, ReregFlags
@@ -132,9 +134,9 @@ class MR(PyverbsCM):
         **kwargs: Any,
     ):
         super().__init__()
-        self.pd = getattr(creator, "pd", creator) if not hasattr(creator, "guest") else creator
-        self.card: Card = self.pd.card
-        self._owned = 0
+        self.pd = creator
+        self.card: Card = creator.card
+        self._give_back: Callable[[], None] | None = None
         self._imported = "handle" in kwargs
         if self._imported:
             found = self.card.mrs.get(kwargs["handle"])
@@ -168,19 +170,18 @@ class MR(PyverbsCM):
         if access & enums.IBV_ACCESS_HUGETLB:
             size = -(-length // _HUGE_PAGE) * _HUGE_PAGE
             flags = mem_alloc.MAP_ANONYMOUS_ | mem_alloc.MAP_PRIVATE_ | mem_alloc.MAP_HUGETLB_
-            self._huge = size
-            return mem_alloc.mmap(length=size, flags=flags)
-        self._huge = 0
-        self._owned = mem_alloc.posix_memalign(length, _PAGE)
-        return self._owned
+            address = mem_alloc.mmap(length=size, flags=flags)
+            self._give_back = partial(mem_alloc.munmap, address, size)
+        else:
+            address = mem_alloc.posix_memalign(length, _PAGE)
+            self._give_back = partial(mem_alloc.free, address)
+        return address
 
     def _free(self) -> None:
-        if self._owned:
-            mem_alloc.free(self._owned)
-            self._owned = 0
-        elif getattr(self, "_huge", 0):
-            mem_alloc.munmap(self._address, self._huge)
-            self._huge = 0
+        """Give memory back that was allocated for the region."""
+        if self._give_back is not None:
+            self._give_back()
+            self._give_back = None
 
     @property
     def buf(self) -> int:
@@ -228,11 +229,13 @@ class MR(PyverbsCM):
     ) -> None:
         """Gives it what ``flags`` name: a domain, memory at ``addr``, rights; and other keys."""
         new = {"access": access, "address": addr, "length": length}
+        old = range(self.buf, self.buf + self.length)
         new["pdn"] = 0 if pd is None else pd.guest.pdn
         work = reregister(self.card, self.region, flags, **new)
         ask(self.card, work, "Failed to rereg MR")
         if flags & enums.IBV_REREG_MR_CHANGE_TRANSLATION:
-            self._free()
+            if addr not in old:  # a part of it may stay the region's
+                self._free()
             self._address = addr
         if flags & enums.IBV_REREG_MR_CHANGE_PD:
             self.pd._children.discard(self)

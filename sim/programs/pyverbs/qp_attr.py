@@ -49,7 +49,7 @@ class _Init(PyverbsObject):
         super().__init__()
         self.qp_type, self.sq_sig_all = qp_type, sig
         self.send_cq, self.recv_cq, self.srq = queues
-        self.cap = cap or QPCap()
+        self.cap = cap or QPCap(0, 0, 0, 0)
 
     @property
     def cap(self) -> QPCap:
@@ -151,7 +151,7 @@ class QPAttr(PyverbsObject):
         self.qp_state, self.cur_qp_state = qp_state, cur_qp_state
         self.port_num, self.path_mtu = port_num, path_mtu
         self.path_mig_state: int = enums.IBV_MIG_MIGRATED
-        self.qp_access_flags: int = enums.IBV_ACCESS_LOCAL_WRITE
+        self.qp_access_flags = 0
         self.cap = QPCap()
         self.ah_attr, self.alt_ah_attr = AHAttr(), AHAttr()
 

@@ -31,7 +31,7 @@ class SrqInitAttr(SrqAttr):
     """What a shared receive queue is made from."""
 
     def __init__(self, attr: SrqAttr | None = None, context: Any = None):
-        attr = attr or SrqAttr()
+        attr = attr or SrqAttr(0, 0)
         super().__init__(attr.max_wr, attr.max_sge, attr.srq_limit)
         self.srq_context = context
 

@@ -53,12 +53,14 @@ def mtu_to_str(mtu: int) -> str:
 
 def mig_state_to_str(mig: int) -> str:
     """State of path migration."""
-    return name_of("ibv_mig_state", "IBV_MIG_", mig)
+    return name_of("ibv_mig_state", "IBV_MIG_", mig).capitalize()
 
 
 def access_flags_to_str(flags: int) -> str:
     """The names of rights."""
-    return names_of("ibv_access_flags", "IBV_ACCESS_", flags)
+    kind: Any = enums.ibv_access_flags
+    names = [one.name.removeprefix("IBV_ACCESS_") for one in kind if flags & one]
+    return "".join(f"{name.replace('_', ' ').capitalize()} " for name in names)
 
 
 def rereg_error_to_str(code: int) -> str:

@@ -21,6 +21,7 @@ from sim.programs.pyverbs.enums import (
     IBV_WR_SEND,
     IBV_WR_SEND_WITH_INV,
 )
+from sim.programs.pyverbs.pyverbs_error import PyverbsUserError
 from sim.programs.pyverbs.utils import names_of
 
 __all__ = ["SGE", "RecvWR", "SendWR", "send_flags_to_str"]
@@ -28,6 +29,12 @@ __all__ = ["SGE", "RecvWR", "SendWR", "send_flags_to_str"]
 _INVALIDATING = (IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV)
 #: Requests that carry nothing of the program's memory.
 _EMPTY = (IBV_WR_LOCAL_INV, IBV_WR_BIND_MW)
+
+
+def _check_sges(num_sge: int, sg: Sequence[SGE] | None) -> None:
+    """PyverbsUserError for a request without any."""
+    if num_sge < 1 or sg is None:
+        raise PyverbsUserError("A WR needs at least one SGE")
 
 
 class SGE(PyverbsCM):
@@ -71,6 +78,7 @@ class RecvWR(PyverbsCM):
         next_wr: RecvWR | None = None,
     ):
         super().__init__()
+        _check_sges(num_sge, sg)
         self.wr_id, self.num_sge, self.sg_list, self.next_wr = wr_id, num_sge, sg, next_wr
 
     def to_guest(self) -> GuestRecvWR:
@@ -93,6 +101,8 @@ class SendWR(PyverbsCM):
         next_wr: SendWR | None = None,
     ):
         super().__init__()
+        if opcode not in (*_EMPTY, IBV_WR_SEND_WITH_INV):
+            _check_sges(num_sge, sg)
         self.wr_id, self.opcode, self.num_sge = wr_id, opcode, num_sge
         self.imm_data, self.send_flags = imm_data, send_flags
         self.sg_list, self.next_wr = sg, next_wr
