@@ -305,8 +305,8 @@ def _coverage(base: Any, head: Any) -> Iterator[Difference]:
     for what in dict.fromkeys([*was, *now]):
         if what not in was or what not in now:
             verdict, word = (Verdict.GAINED, "new") if what in now else (Verdict.LOST, "gone")
-            bins = (str(one[what]["bins"]) if what in one else "-" for one in (was, now))
-            yield Difference("coverage", what, *bins, verdict, word)
+            before, after = (str(one[what]["bins"]) if what in one else "-" for one in (was, now))
+            yield Difference("coverage", what, before, after, verdict, word)
             continue
         old, new = ({" ".join(one) for one in rows[what]["missing"]} for rows in (was, now))
         for name in sorted(new - old):
@@ -323,9 +323,9 @@ def _sequences(base: Any, head: Any) -> Iterator[Difference]:
     for name in dict.fromkeys([*was, *now]):
         old, new = was.get(name), now.get(name)
         if old != new:
-            steps = (f"{len(one)} steps" if one else "-" for one in (old, new))
+            before, after = (f"{len(one)} steps" if one else "-" for one in (old, new))
             words = "new" if old is None else "gone" if new is None else "other steps or times"
-            yield Difference("sequences", name, *steps, Verdict.OTHER, words)
+            yield Difference("sequences", name, before, after, Verdict.OTHER, words)
 
 
 def _limits(base: Any, head: Any) -> Iterator[Difference]:
