@@ -123,6 +123,8 @@ class ChainSource(wiring.Component):
         polling, polls, asks = Signal(), Signal(), Signal()
         row = Signal(QueueRow, reset_less=True)
         turn = Signal(PAIR_BITS)
+        settling = Signal(3)  # a queue has been forgotten, and what is known of it is not seen yet
+        m.d.sync += settling.eq(settling << 1 | self.forget)
         for n in range(pairs):
             ahead = Signal(16, name=f"ahead{n}", reset_less=True)
             m.d.sync += [
@@ -162,6 +164,7 @@ class ChainSource(wiring.Component):
                 ]
                 with m.If(
                     ~self.hold
+                    & ~settling.any()
                     & ((polls_now.bit_select(turn, 1) & ~polling) | asks_now.bit_select(turn, 1))
                 ):
                     m.next = "READ"

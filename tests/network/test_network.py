@@ -9,7 +9,7 @@ from tests.network.driver import small_config
 
 
 @pytest.mark.parametrize("width", [64, 512])
-@pytest.mark.parametrize("part", ["receive", "transmit"])
+@pytest.mark.parametrize("part", ["receive", "transmit", "control"])
 def test_network(part: str, width: int) -> None:
     bench(
         Rtl("hdl.network.network:Network", {"config": small_config(width)}),
