@@ -12,6 +12,9 @@ from hdl.ports.network import ADDRESSES, NetworkSettings
 from hdl.ports.packet import packet_beat, packet_stream
 from hdl.ports.trace import FrameTap, Verdict
 
+from .flow import FlowHash
+from .types import PAIR_BITS
+
 __all__ = ["CAUSES", "MacFilter", "ReceiveFront"]
 
 #: Why the ingress drops a frame that is the network function's: it is no RoCE v2, or not to one of
@@ -75,14 +78,14 @@ class ReceiveFront(wiring.Component):
     """Holds each frame until its verdict comes, and says whether it is to be kept.
 
     Members: ``received``, ``verdict``: see NetworkPort; ``settings``; ``o`` frames, always taken,
-    with ``keep`` valid on the last beat; ``filtered`` counts frames that are no RDMA's, and
-    that the driver does not want.
+    with ``keep`` and ``flow`` (see FlowHash) valid on the last beat; ``filtered`` counts frames
+    that are no RDMA's, and that the driver does not want. With ``steers`` False there are no flows.
     Latency: 2 cycles, of a last beat 2 behind its verdict. Throughput: a beat a cycle.
     Errors: none. Reset: with the ingress; a frame begins with its first beat.
     """
 
-    def __init__(self, *, width: int):
-        self._width = width
+    def __init__(self, *, width: int, steers: bool):
+        self._width, self._steers = width, steers
         super().__init__(
             {
                 "received": In(FrameTap(width)),
@@ -90,6 +93,7 @@ class ReceiveFront(wiring.Component):
                 "settings": In(NetworkSettings),
                 "o": Out(packet_stream(width)),
                 "keep": Out(1),
+                "flow": Out(PAIR_BITS),
                 "filtered": Out(COUNT),
             }
         )
@@ -102,6 +106,7 @@ class ReceiveFront(wiring.Component):
         m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=FRAMES)
         tap, beat = self.received, beats.o.payload
         inside, takes, known = Signal(), Signal(), Signal()
+        steered = Signal(init=1)
         m.d.comb += [
             # Behind a reset the rest of a frame is nobody's.
             takes.eq(tap.valid & (inside | tap.beat.first)),
@@ -114,7 +119,7 @@ class ReceiveFront(wiring.Component):
             wants.i.payload.eq(addresses.wanted),
             verdicts.i.valid.eq(self.verdict.valid),
             verdicts.i.payload.eq(self._ours(self.verdict.reasons)),
-            known.eq(wants.o.valid & verdicts.o.valid),
+            known.eq(wants.o.valid & verdicts.o.valid & steered),
             self.o.valid.eq(beats.o.valid & (~beat.last | known)),
             self.o.payload.eq(beat),
             beats.o.ready.eq(~beat.last | known),
@@ -126,7 +131,21 @@ class ReceiveFront(wiring.Component):
             m.d.sync += inside.eq(~tap.beat.last)
         with m.If(self.o.valid & beat.last & verdicts.o.payload & ~wants.o.payload):
             increment(m, self.filtered)
-        for fifo in (beats, wants, verdicts):
+        fifos = [beats, wants, verdicts]
+        if self._steers:
+            m.submodules.hash = flow_hash = FlowHash(width=self._width)
+            m.submodules.flows = flows = StreamFifo(shape=PAIR_BITS, depth=FRAMES)
+            fifos.append(flows)
+            m.d.comb += [
+                flow_hash.i.valid.eq(takes),
+                flow_hash.i.beat.eq(tap.beat),
+                flows.i.valid.eq(flow_hash.valid),
+                flows.i.payload.eq(flow_hash.flow),
+                flows.o.ready.eq(self.o.valid & beat.last),
+                self.flow.eq(flows.o.payload),
+                steered.eq(flows.o.valid),
+            ]
+        for fifo in fifos:
             taken_at_once(m, platform, fifo.i, "verdicts come before there is no room to wait")
         return m
 

@@ -1,6 +1,6 @@
 """The receive side of the network function."""
 
-from amaranth.hdl import Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -81,7 +81,7 @@ class Receive(wiring.Component):
             return part
 
         # The front keeps step with the ingress, and the counts are the card's.
-        front = ReceiveFront(width=width)
+        front = ReceiveFront(width=width, steers=config.network > 1)
         m.submodules.front = ResetInserter(self.core_reset)(front)
         store = restarted(
             "store",
@@ -123,6 +123,7 @@ class Receive(wiring.Component):
             front.settings.eq(self.settings),
             store.keep.eq(front.keep & (store.length <= LONGEST_FRAME)),
             store.facts.length.eq(store.length),
+            store.facts.pair.eq(front.flow & self._active()),
             lost.eq(store.ended & front.keep & ~store.kept),
             source.doorbell.eq(self.doorbell),
             source.doorbell_pair.eq(self.doorbell_pair),
@@ -148,3 +149,8 @@ class Receive(wiring.Component):
         m.d.sync += calm.eq(Mux(self.quiet & quiet, calm << 1 | 1, 0))
         m.d.comb += self.idle.eq(calm.all())
         return m
+
+    def _active(self) -> Value:
+        """Ones in the bits of a pair's number that the active pairs have, of those that exist."""
+        ones = Cat(self.settings.pairs_log2 > bit for bit in range(PAIR_BITS))
+        return ones & (self._config.network - 1)

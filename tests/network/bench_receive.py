@@ -217,3 +217,43 @@ async def events_are_as_asked_for(dut):
         await bench.cycles(200)
         assert driver.reap() == n + 1
     assert bench.raised(5) == 1
+
+
+def flow_frame(bench: NetBench, port: int, back: bool) -> bytes:
+    """A UDP datagram between 10.0.0.1 and 10.0.0.2, of port ``port`` and 80, one way or back."""
+    ends = [(b"\x0a\0\0\1", port), (b"\x0a\0\0\2", 80)]
+    (one, here), (other, there) = reversed(ends) if back else ends
+    ip = b"\x45\0\0\x50\0\0\0\0\x40\x11\0\0" + one + other
+    udp = here.to_bytes(2, "big") + there.to_bytes(2, "big")
+    return MAC + bytes(6) + b"\x08\0" + ip + udp + bench.rng.randbytes(40)
+
+
+@cocotb.test()
+async def flows_are_steered(dut):
+    """Frames of a flow, and those back, go to one queue; flows are spread over the active pairs."""
+    bench = NetBench(dut, seed=10)
+    await bench.begin(pairs_log2=1)
+    drivers = [Receiver(bench, pair) for pair in range(2)]
+    seen: dict[int, set[int]] = {}
+    for active, ports in ((2, range(1000, 1016)), (1, range(2000, 2008))):
+        bench.set(pairs_log2=active - 1)
+        for driver in drivers:
+            for _ in range(40):
+                driver.post(300)
+            bench.kick(driver.number)
+        await bench.cycles(600)
+        for port in ports:
+            for back in (False, True, False):
+                frame = flow_frame(bench, port, back)
+                before = [driver.reap() for driver in drivers]
+                bench.tap.send(frame, reason("not_roce"))
+                await bench.until(
+                    lambda b=before: [driver.reap() for driver in drivers] != b, 300, "the frame"
+                )
+                (pair,) = [n for n in (0, 1) if len(drivers[n].frames) > before[n]]
+                assert drivers[pair].frames[-1] == frame
+                seen.setdefault(port, set()).add(pair)
+    assert all(len(pairs) == 1 for pairs in seen.values()), seen
+    spread = [next(iter(seen[port])) for port in range(1000, 1016)]
+    assert 4 <= sum(spread) <= 12
+    assert {next(iter(seen[port])) for port in range(2000, 2008)} == {0}

@@ -16,3 +16,12 @@ def test_network(part: str, width: int) -> None:
         test_module=f"tests.network.bench_{part}",
         timeout_s=400,
     )
+
+
+def test_speed() -> None:
+    """At 64 bits the beats bound it."""
+    bench(
+        Rtl("hdl.network.network:Network", {"config": small_config(512)}),
+        test_module="tests.network.bench_speed",
+        timeout_s=400,
+    )
