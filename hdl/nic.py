@@ -19,6 +19,7 @@ from hdl.ingress.ingress import Ingress
 from hdl.mac.border import MacBorder
 from hdl.mac.latency import Latency
 from hdl.memory.memory import Memory
+from hdl.network_function import NetworkFunction
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.boxes import ENGINES
 from hdl.ports.host import HostPort
@@ -39,16 +40,14 @@ class Nic(wiring.Component):
     Parameters: ``around``: the counters (of ``AROUND`` in ``hdl/csr/counter_names.py``) that the
     adapters around it have.
     Members: ``host`` (``HostPort``), ``mac_tx`` Out and ``mac_rx`` In (frames without FCS),
-    ``intx`` Out (level, of each guest function without MSI-X), ``link_up`` In; ``flr`` In,
-    ``flr_clean``, ``flr_over`` Out: function-level resets of the guest functions, see ``HostSide``;
+    ``intx`` Out (level, of each function without MSI-X), ``link_up`` In; ``flr`` In,
+    ``flr_clean``, ``flr_over`` Out: function-level resets, see ``HostSide``;
     ``around`` In, if there are any: what these counters count, modulo 2**``COUNT``.
     Reset: everything; a device reset of the only guest function resets the rooms, not the
     management function.
     """
 
     def __init__(self, *, config: NicConfig, around: tuple[str, ...] = ()):
-        if config.network:
-            raise ValueError(f"network must be 0, not {config.network!r}: it is not joined yet")
         self.config = config
         counts = data.StructLayout(dict.fromkeys(around, COUNT))
         super().__init__(
@@ -57,11 +56,11 @@ class Nic(wiring.Component):
                 "host": Out(HostPort(config.width)),
                 "mac_tx": Out(packet_stream(config.width)),
                 "mac_rx": In(packet_stream(config.width)),
-                "intx": Out(config.functions),
+                "intx": Out(config.driven),
                 "link_up": In(1),
-                "flr": In(config.functions),
-                "flr_clean": Out(config.functions),
-                "flr_over": Out(config.functions),
+                "flr": In(config.driven),
+                "flr_clean": Out(config.driven),
+                "flr_over": Out(config.driven),
             }
         )
 
@@ -177,10 +176,29 @@ class Nic(wiring.Component):
         )
         return m
 
+    def _network(self, m) -> None:
+        """The network function, which shares the wire with what RDMA sends and takes."""
+        rooms = m.submodules
+        host_side, tables, ingress = rooms.host_side, rooms.tables, rooms.ingress
+        m.submodules.network = network = NetworkFunction(config=self.config)
+        connect(m, network.host, host_side.network)
+        connect(m, host_side.network_status, tables.network_status)
+        connect(m, network.mailbox, tables.network_mailbox)
+        connect(m, tables.network, network.tables)
+        connect(m, network.sent, rooms.border.network)
+        m.d.comb += [
+            network.received.valid.eq(passes(ingress.i)),
+            network.received.beat.eq(ingress.i.payload),
+            network.verdict.eq(ingress.verdict),
+            network.core_reset.eq(host_side.room_reset),
+        ]
+
     def _connect_switches(self, m) -> None:
         """What only some cards have."""
         config, rooms = self.config, m.submodules
         host_side, tables, border = rooms.host_side, rooms.tables, rooms.border
+        if config.network:
+            self._network(m)
         if config.events:
             connect(m, rooms.queues.dropped, host_side.dropped)
             connect(m, host_side.broken_queue, tables.broken_queue)

@@ -62,6 +62,12 @@ def test_network_function_stands_beside_one_function() -> None:
     assert NicConfig(network=8).guest.network == 8
     with pytest.raises(ValueError, match="network must be 0 with functions 2, not 1"):
         NicConfig(network=1, functions=2)
+    with pytest.raises(ValueError, match="parity must be False where network is not 0"):
+        NicConfig(network=1, parity=True)
+    card = NicConfig(network=8)
+    assert (card.driven, card.shared) == (2, True)
+    assert (card.network_queues, card.network_vectors) == (17, 18)
+    assert not NicConfig().shared and NicConfig(functions=2).shared
 
 
 @given(st.sampled_from(sorted(LIMITS)), st.integers(-10, 1 << 31))

@@ -30,6 +30,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "max_sge": (1, 32),
     "max_inline": (16, 512),
     "trace_frames": (0, 2),
+    "network": (0, 1, 8),
     **{name: (False, True) for name in sorted(SWITCHES)},
 }
 #: Pairs that NicConfig refuses (tests/test_config.py).
@@ -40,6 +41,8 @@ REFUSED = (
     {("memcpy", True), ("max_sge", 1)},
     {("persistence", True), ("placement", False)},
     {("persistence", True), ("atomics", False)},  # as it needs placement
+    *({("network", pairs), ("functions", count)} for pairs in (1, 8) for count in (2, 4)),
+    *({("network", pairs), ("parity", True)} for pairs in (1, 8)),
 )
 #: Tables of every card of the array: their sizes change widths, and nothing of the structure.
 SMALL = {"qps": 16, "cqs": 8, "mrs": 16, "gids": 4, "groups": 4, "vectors": 4, "queue_size": 16}
@@ -82,6 +85,7 @@ def all_pairs(values: dict[str, tuple[Any, ...]]) -> list[Row]:
 ARRAY = all_pairs(VALUES)
 LOWEST: Row = {"width": 64, "two_level": False, **{name: one[0] for name, one in LIMITS.items()}}
 HIGHEST: Row = {"width": 64, **{name: one[1] for name, one in LIMITS.items()}}
+HIGHEST |= {"network": 0}  # it stands beside one function
 
 
 #: Of the cards with a name, those at 512 bits take a minute each.

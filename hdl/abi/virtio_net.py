@@ -15,7 +15,6 @@ __all__ = [
     "MAC_BYTES",
     "MTU",
     "NET_CONFIG",
-    "NET_HEADER",
     "SPEED_UNKNOWN",
     "TYPE_FEATURES",
     "ControlAck",
@@ -45,18 +44,6 @@ NET_CONFIG = Struct(
     le32("speed"),
     u8("duplex"),
     byte_array("reserved", 3),
-)
-
-#: In front of each frame (5.1.6), with ``num_buffers`` as VERSION_1 has it.
-NET_HEADER = Struct(
-    "virtio_net_hdr",
-    u8("flags"),
-    u8("gso_type"),
-    le16("hdr_len"),
-    le16("gso_size"),
-    le16("csum_start"),
-    le16("csum_offset"),
-    le16("num_buffers"),
 )
 
 #: In front of each control command (5.1.6.5); behind it a byte ``ControlAck``.

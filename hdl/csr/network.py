@@ -12,7 +12,7 @@ from .mailbox_block import mailbox
 
 __all__ = ["NET_ADDRESSES", "NET_MODES", "network", "network_blocks"]
 
-#: Entries of the table of addresses (``ADDRESSES`` of ``hdl/ports/network.py``).
+#: Entries of the table of addresses.
 NET_ADDRESSES = 16
 #: Fields of `mode`, which are the switches of ``NetworkSettings``.
 NET_MODES = {

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, Signature
 from hdl.common.count import BYTES, COUNT
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
+from hdl.csr.network import NET_ADDRESSES
 
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import Doorbell, Interrupt, QueueError
@@ -15,8 +16,6 @@ from .trace import FrameTap, Verdict
 
 __all__ = [
     "ADDRESSES",
-    "NETWORK_BYTES",
-    "NETWORK_COUNTERS",
     "NETWORK_FEATURES",
     "NETWORK_READS",
     "NETWORK_ROWS",
@@ -28,27 +27,13 @@ __all__ = [
 ]
 
 #: Entries of the table of addresses that the driver wants frames of, unicast and multicast.
-ADDRESSES = 16
+ADDRESSES = NET_ADDRESSES
 #: Feature bits of the device type that the data path looks at (Virtio 1.2, 5.1.3): 0 to 23.
 NETWORK_FEATURES = 24
 #: Clients of the small read engine: rings, descriptors and what the driver says of interrupts.
 NETWORK_READS = ("rings_receive", "rings_transmit")
 #: Read ports of the function's queue rows, by the function's own queue numbers.
 NETWORK_ROWS = ("rows_receive", "rows_receive_used", "rows_transmit", "rows_transmit_used")
-#: What is counted, in ``COUNT`` bits; and bytes of frames without FCS, in ``BYTES`` bits.
-NETWORK_COUNTERS = {
-    "net_rx_frames": "frames written to buffers of the network function's driver",
-    "net_rx_drops_buffer": "frames for the network function that found no room on the card",
-    "net_rx_drops_queue": "frames for which the network function's driver had no buffer",
-    "net_rx_filtered": "frames that the network function's driver does not want",
-    "net_tx_frames": "frames sent for the network function's driver",
-    "net_tx_errors": "chains of the network function's driver that are no frame: bad, too long, "
-    "too short, or not to be read",
-}
-NETWORK_BYTES = {
-    "net_rx_bytes": "bytes of the frames written to buffers of the network function's driver",
-    "net_tx_bytes": "bytes of the frames sent for the network function's driver",
-}
 
 
 def most_pairs_log2(config: NicConfig) -> int:
@@ -83,7 +68,8 @@ class NetworkSettings(data.Struct):
 
 
 class NetworkCounts(data.Struct):
-    """``NETWORK_COUNTERS`` and ``NETWORK_BYTES``; they wrap."""
+    """What ``NET_COUNTERS`` of ``hdl/csr/counter_names.py`` add up: events in ``COUNT`` bits, bytes
+    of frames without FCS in ``BYTES`` bits. They wrap."""
 
     net_rx_frames: COUNT
     net_rx_drops_buffer: COUNT

@@ -75,8 +75,11 @@ class ServedCard:
 
     async def counted(self) -> str:
         """The counters that are not 0. They begin anew with a device reset of an only function."""
+        registers = self.node.registers
         try:
-            counters = await with_timeout(self.node.registers.counters(), COUNTERS_US, "us")
+            counters = await with_timeout(registers.counters(), COUNTERS_US, "us")
+            if registers.network is not None:
+                counters |= await with_timeout(registers.network.counters(), COUNTERS_US, "us")
         except (SimTimeoutError, HardwareError) as error:
             return f"its registers do not answer {error}".rstrip()
         return (

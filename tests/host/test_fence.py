@@ -4,19 +4,25 @@ import random
 
 import pytest
 
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NicConfig
 from hdl.host.fence import Fence
 from tests.simulate import simulate
 
-CONFIG = NicConfig(width=64, functions=2)
+#: Cards, with their functions in the order of their bits: the first is fenced, or the last.
+CARDS = {
+    "two guests": (NicConfig(width=64, functions=2), (FUNCTION_RDMA, FUNCTION_RDMA + 1)),
+    "network": (NicConfig(width=64, network=1), (FUNCTION_RDMA, FUNCTION_NET)),
+}
 COUNT = 600
 
 
 class Bench:
-    """Reads and bursts of both functions; function 1 is fenced now and then."""
+    """Reads and bursts of both functions; number ``fenced`` of them is fenced now and then."""
 
-    def __init__(self, idle, stall):
-        self.dut, self.idle, self.stall = Fence(config=CONFIG), idle, stall
+    def __init__(self, card, fenced, idle, stall):
+        config, self.functions = CARDS[card]
+        self.mask = 1 << fenced
+        self.dut, self.idle, self.stall = Fence(config=config), idle, stall
         self.rng = random.Random(5)
         self.asked, self.bursts = [], []  # (function, tag) of reads; beats of writes
         self.failed, self.answers = [], []
@@ -29,7 +35,7 @@ class Bench:
         for n in range(COUNT):
             while rng.random() < self.idle:
                 await ctx.tick()
-            one = FUNCTION_RDMA + rng.randrange(2), n % 256
+            one = rng.choice(self.functions), n % 256
             ctx.set(dut.payload, {"function": one[0], "tag": one[1], "addr": n, "length": 8})
             ctx.set(dut.valid, 1)
             await ctx.tick().until(dut.ready)
@@ -40,7 +46,7 @@ class Bench:
     async def writes(self, ctx):
         dut, rng = self.dut.writes, random.Random(2)
         for n in range(COUNT // 2):
-            function, length = FUNCTION_RDMA + rng.randrange(2), rng.randint(1, 4)
+            function, length = rng.choice(self.functions), rng.randint(1, 4)
             for beat in range(length):
                 while rng.random() < self.idle:
                     await ctx.tick()
@@ -76,7 +82,7 @@ class Bench:
                 assert offered[n] in (None, bits), "an offer was changed or taken back"
                 offered[n] = None if ready[n] else bits
                 if valid:
-                    assert not settled & fenced & 1 << payload.function - FUNCTION_RDMA
+                    assert not settled & fenced & 1 << self.functions.index(payload.function)
             if reads and ready[0]:
                 self.taken.append((read.function, read.tag, read.addr))
                 waiting.append((read.tag, read.addr))
@@ -95,9 +101,9 @@ class Bench:
         dut, rng = self.dut, random.Random(4)
         while self.done < 2:
             await ctx.tick().repeat(rng.randint(1, 60))
-            ctx.set(dut.fenced, 1)
+            ctx.set(dut.fenced, self.mask)
             # The host takes what it has been offered, and some cycles without a burst come.
-            await ctx.tick().until(dut.settled == 1)
+            await ctx.tick().until(dut.settled == self.mask)
             await ctx.tick().repeat(rng.randint(1, 60))
             ctx.set(dut.fenced, 0)
             self.fences += 1
@@ -107,24 +113,28 @@ class Bench:
 
 
 @pytest.mark.parametrize("idle,stall", [(0, 0), (0.5, 0), (0, 0.5), (0.6, 0.6)])
-def test_fence(idle, stall):
-    bench = Bench(idle, stall)
+@pytest.mark.parametrize(
+    "card,fenced", [("two guests", 0), ("network", 0), ("network", 1)], ids=str
+)
+def test_fence(card, fenced, idle, stall):
+    bench = Bench(card, fenced, idle, stall)
+    gone = bench.functions[fenced]
     simulate(
         bench.dut, bench.reads, bench.writes, bench.fences_up,
         background=(bench.host, bench.answers_of), deadline=60_000,
     )  # fmt: skip
     assert bench.fences > 5
-    # Each read is either taken by the host or fails; the second function's are all taken.
+    # Each read is either taken by the host or fails; the other function's are all taken.
     taken = set(bench.taken)
     lost = [one for one in bench.asked if one not in taken]
     assert len(taken) == len(bench.taken) and [*taken] and lost
-    assert all(function == FUNCTION_RDMA for function, _, _ in lost)
+    assert all(function == gone for function, _, _ in lost)
     assert [one for one in bench.asked if one in taken] == bench.taken
     assert [tag for tag, _ in bench.failed] == [tag for _, tag, _ in lost]
     assert bench.answers == [(tag, addr) for _, tag, addr in bench.taken]
     # Each burst is written whole or not at all.
     written = {one[1] for one in bench.written}
-    assert {function for function, n, _ in bench.bursts if n not in written} == {FUNCTION_RDMA}
+    assert {function for function, n, _ in bench.bursts if n not in written} == {gone}
     expected = [
         (function, n, beat, beat == length - 1)
         for function, n, length in bench.bursts

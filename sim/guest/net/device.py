@@ -16,13 +16,13 @@ from hdl.abi.layout import Values
 from hdl.abi.virtio_net import (
     CONTROL_HEADER,
     NET_CONFIG,
-    NET_HEADER,
     ControlAck,
     MacCommand,
     MqCommand,
     NetClass,
     RxCommand,
 )
+from hdl.abi.virtio_net_header import NET_HEADER
 from hdl.abi.virtio_pci import DEVICE_ID_NET, NO_VECTOR, Feature, NetFeature
 from sim.guest.driver.control import ControlQueue
 from sim.guest.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
