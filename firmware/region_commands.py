@@ -155,7 +155,7 @@ class RegionCommands:
         self._objects().mrs.remove(mr.number)
 
     async def reregister(self, v: Values) -> dict[str, Any]:
-        """REREG_MR (docs/extensions.md): what ``flags`` name is changed, and the keys are new."""
+        """REREG_MR (docs/extensions.md): what ``flags`` name is changed, and the keys stay."""
         mr = self._region(v.mrn)
         if not v.flags or v.flags & ~int(_REREG):
             raise Refused(f"flags {v.flags:#x}")
@@ -181,17 +181,16 @@ class RegionCommands:
         elif zero_based:
             raise Refused("ZERO_BASED changes the addresses, and TRANSLATION is not asked for")
         await self._windows.check_unbound(mr)
-        # No key is valid while the old pages are forgotten, so none reaches them afterwards.
+        # The key is not valid while the old pages are forgotten, so nothing reaches them afterwards.
         self._windows.keep(mr, row)
         await self._hardware.write_row("mr", mr.number, {})
         await self._hardware.invalidate(mr.number)
-        while (tag := self._objects().next_tag(mr.number)) == row["tag"]:
-            pass  # a hint gave the region the tag whose turn it is
-        await self._hardware.write_row("mr", mr.number, new | {"pd": pd.number, "tag": tag})
+        new |= {"pd": pd.number, "tag": row["tag"]}
+        await self._hardware.write_row("mr", mr.number, new)
         mr.pd.users -= 1
         pd.users += 1
         mr.pd, mr.kept = pd, None
-        key = mr.number << abi.KEY_TAG_BITS | tag
+        key = mr.number << abi.KEY_TAG_BITS | row["tag"]
         return {"lkey": key, "rkey": key if _remote(new) else 0}
 
     async def _rights(self, flags: int) -> dict[str, int]:

@@ -146,7 +146,7 @@ def pyverbs(script: str, arguments: tuple[str, ...], **chosen: Any) -> None:
 )
 @click.option(
     "--limit",
-    type=console.Finite(1, 86_400),
+    type=console.Finite(0.01, 86_400),
     default=600.0,
     show_default=True,
     metavar="S",

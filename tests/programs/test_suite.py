@@ -45,10 +45,11 @@ def test_most_of_the_control_path(tmp_path: Path) -> None:
 def test_a_part_of_the_data_path(tmp_path: Path) -> None:
     case = "test_qpex.QpExTestCase.test_qp_ex_"
     kinds = ("rc_atomic_write", "rc_rdma_read_zero_size", "rc_bind_mw", "ud_zero_size")
-    windows = "test_mr.MWTest"
-    found = run(tmp_path, *(case + kind for kind in kinds), windows)
+    region = "test_mr.MRTest.test_mr_rereg_"
+    changes = [region + what for what in ("access", "addr", "pd")]
+    found = run(tmp_path, *(case + kind for kind in kinds), "test_mr.MWTest", *changes)
     assert {one["how"] for ended in found.values() for one in ended} == {"passed"}
-    assert len(found["test_qpex"]) == len(kinds) and len(found["test_mr"]) == 7
+    assert len(found["test_qpex"]) == len(kinds) and len(found["test_mr"]) == 10
 
 
 def test_a_part_of_a_newer_suite(tmp_path: Path) -> None:
@@ -58,19 +59,17 @@ def test_a_part_of_a_newer_suite(tmp_path: Path) -> None:
 
 
 def test_a_test_that_fails_is_told(tmp_path: Path) -> None:
-    """The one that wants old keys of a region."""
+    """One that takes longer than it may."""
     name = "test_mr.MRTest.test_mr_rereg_access"
-    (ended,) = run(tmp_path, name, status=1)["test_mr"]
-    assert ended["how"] == "failed" and "Remote access error" in ended["why"]
+    (ended,) = run(tmp_path, "--limit", "0.05", name, status=1)["test_mr"]
+    assert ended["how"] == "failed" and "no end within 0.05 s" in ended["why"]
 
 
 @pytest.mark.slow
 def test_the_whole_suite(tmp_path: Path) -> None:
-    found = [one for ended in run(tmp_path, status=1).values() for one in ended]
-    assert [one["name"] for one in found if one["how"] == "failed"] == [
-        "test_mr.MRTest.test_mr_rereg_access"
-    ]
-    assert sum(one["how"] == "passed" for one in found) >= 96
+    found = [one for ended in run(tmp_path).values() for one in ended]
+    assert not [one["name"] for one in found if one["how"] == "failed"]
+    assert sum(one["how"] == "passed" for one in found) >= 97
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:

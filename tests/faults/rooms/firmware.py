@@ -38,13 +38,13 @@ FAULTS = (
         tests=("tests/firmware/test_resets.py", "tests/firmware/test_takeover.py"),
     ),
     Fault(
-        name="old-key-during-change",
-        what="the old key of a region that changes is valid while its pages are forgotten",
+        name="key-during-change",
+        what="the key of a region that changes is valid while its pages are forgotten",
         because=FIRMWARE,
         file="firmware/region_commands.py",
         old='        await self._hardware.write_row("mr", mr.number, {})\n'
-        "        await self._hardware.invalidate(mr.number)\n        while",
-        new="        await self._hardware.invalidate(mr.number)\n        while",
+        "        await self._hardware.invalidate(mr.number)\n        new |=",
+        new="        await self._hardware.invalidate(mr.number)\n        new |=",
         tests=("tests/firmware/test_rereg.py",),
     ),
     Fault(
