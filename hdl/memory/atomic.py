@@ -41,9 +41,10 @@ class AtomicUnit(wiring.Component):
     Spec: IBTA vol 1, 9.4.5 (ATOMIC operations), 9.4.5.1 (atomicity), A19.4 (FLUSH, ATOMIC WRITE).
     Members: ``request``: what each operation does, in the order of ``word`` and not behind it;
     ``word``: its place, of which an operation that is dropped takes only the request; ``qp`` In,
-    ``busy`` Out: whether an operation of that QP is at work, ``word`` included; ``read_client``,
-    ``write_client``; ``result`` (a cycle): the old value, with the place it is kept at; ``done``
-    (a cycle): an operation that was not dropped has its result kept, and its write accepted.
+    ``busy`` Out: whether an operation of that QP that may change its word is at work, ``word``
+    included; ``read_client``, ``write_client``; ``result`` (a cycle): the old value, with the place
+    it is kept at; ``done`` (a cycle): an operation that was not dropped has its result kept, and
+    its write accepted; ``changed`` (with it): it is one that may change its word.
     Latency: 6 cycles and a host read; with forwarding 7 cycles. Throughput: an operation in 3
     cycles with forwarding, in 4 without, as long as no more than ``DEPTH`` are at work.
     Errors: a word that cannot be read is not written, and its result has ``failed``. Reset: empty;
@@ -62,6 +63,7 @@ class AtomicUnit(wiring.Component):
                 "write_client": Out(WriteClient(config.width)),
                 "result": Out(TableWrite(16, AtomicResult)),
                 "done": Out(1),
+                "changed": Out(1),
             }
         )
 
@@ -90,6 +92,7 @@ class AtomicUnit(wiring.Component):
         head = Signal(range(DEPTH))
         words = [Signal(64 + 8, name=f"word{n}", reset_less=True) for n in range(DEPTH)]
         qps = [Signal(QpNumber, name=f"qp{n}", reset_less=True) for n in range(DEPTH)]
+        changes = Signal(DEPTH) if self._config.placement else Const(-1, DEPTH)  # all but FLUSHes
         newest = Signal(DEPTH)  # the last operation on its word
         match = Signal(DEPTH)  # ... if that is the word at hand: one bit or none
         arriving, word = self.word.payload, Cat(at.addr, at.function)
@@ -109,8 +112,10 @@ class AtomicUnit(wiring.Component):
             row.source.eq(_number(match)),
         ]
         reads = Const(0)  # a FLUSH, from which nothing is forwarded, and nothing to it
+        comes = self.word.valid  # ... and no FLUSH
         if self._config.placement:
             reads, stores = at.use == WordUse.READ, at.use == WordUse.STORE
+            comes &= arriving.use != WordUse.READ
             m.d.comb += row.word.eq(at.use)
             with m.If(reads):
                 m.d.comb += [forwarded.eq(0), asked.payload.addr[:3].eq(0)]
@@ -153,8 +158,12 @@ class AtomicUnit(wiring.Component):
                             valid[n].eq(1),
                             newest[n].eq(~reads),
                         ]
-        among = Cat(valid[n] & (qps[n] == self.qp) for n in range(DEPTH)).any()
-        m.d.comb += self.busy.eq(self.word.valid | ~fsm.ongoing("IDLE") | among)
+                        if self._config.placement:
+                            m.d.sync += changes[n].eq(~reads)
+        among = Cat(
+            valid[n] & changing & (qps[n] == self.qp) for n, changing in enumerate(changes)
+        ).any()
+        m.d.comb += self.busy.eq(comes | (~fsm.ongoing("IDLE") & ~reads) | among)
 
     def _execute(self, m: Module, platform, rows, requests, retired, retires) -> None:
         """One operation after the other, when its word is there."""
@@ -187,13 +196,14 @@ class AtomicUnit(wiring.Component):
             beat.payload.last.eq(1),
             retired.eq(row.slot),
             self.done.eq(retires),
+            self.changed.eq(retires),
             self.result.index.eq(request.resource),
             self.result.row.eq(old),
             self.result.enable.eq(retires),
         ]
         if self._config.placement:
             with m.If(row.word == WordUse.READ):
-                m.d.comb += changes.eq(0)
+                m.d.comb += [changes.eq(0), self.changed.eq(0)]
         added = wide_sum(m, old.value, request.swap_add)[:64]
         with m.FSM(name="execute"):
             # WORD: takes what the word holds; ends when that is known. Dropped ones just go.

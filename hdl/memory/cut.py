@@ -60,9 +60,10 @@ class Cutter(wiring.Component):
     Members: ``plan`` stream of ``payload_plan``, one per packet; ``chunks`` stream of Chunk;
     ``payload`` packet stream; ``o`` stream of ``cut_beat``. A packet with DISCARD or without
     payload gives one void beat with ``end``, and so does an atomic. The payload of an ATOMIC WRITE
-    is thrown away, as its word goes another way. ``executed`` In (a cycle): an atomic that was not
-    dropped; until then packets of its QP are not written, and no FLUSH begins: ``qp`` Out, ``busy``
-    In: whether an atomic of that QP is at work.
+    is thrown away, as its word goes another way. ``changed`` In (a cycle): an atomic that was not
+    dropped has been executed; until then packets of its QP are not written, and no FLUSH begins:
+    ``qp`` Out, ``busy`` In: whether an atomic of that QP is at work. Nobody waits for a FLUSH: it
+    changes nothing, and what is written behind it does it no harm.
     A packet's chunks hold as many bytes as its payload.
     Latency: 2 cycles. Throughput: one beat per cycle, of payload or of a burst, whichever are more;
     no gap between chunks or packets.
@@ -79,7 +80,7 @@ class Cutter(wiring.Component):
                 "o": Out(stream.Signature(cut_beat(config))),
                 "qp": Out(QpNumber),
                 "busy": In(1),
-                "executed": In(1),
+                "changed": In(1),
             }
         )
 
@@ -199,15 +200,18 @@ class Cutter(wiring.Component):
         cycle later, none of its QP (IBTA vol 1, 10.8.3.3: one QP's requests, in their order)."""
         plan = plans.o.payload
         count, quiet, free = Signal(range(2 * PLANS)), Signal(init=1), Signal()
-        begins, begun = through & (plan.use == PayloadUse.ATOMIC) & ~plan.drop, Signal()
+        changes = (plan.use == PayloadUse.ATOMIC) & ~plan.drop
+        if self._config.placement:
+            changes &= plan.word != WordUse.READ
+        begins, begun = through & changes, Signal()
         m.d.sync += [
             begun.eq(begins),
-            count.eq(count + begun - self.executed),  # those that began before the last cycle
+            count.eq(count + begun - self.changed),  # those that began before the last cycle
             free.eq(plans.o.valid & ~through & (free | ~self.busy)),
         ]
         with m.If(begins):
             m.d.sync += quiet.eq(0)
-        with m.Elif(self.executed):
+        with m.Elif(self.changed):
             m.d.sync += quiet.eq((count == 1) & ~begun)
         may_write = Signal()
         m.d.comb += may_write.eq(quiet | free)

@@ -36,8 +36,8 @@ class KeyCheck(wiring.Component):
     Passed: the region exists, its tag, function and PD are those of the request, it grants all the
     access bits, and va .. va + length lies within it without wrapping. The word of an atomic, or of
     an ATOMIC WRITE, begins at a multiple of 8 of the bus as well. A FLUSH of a whole region is a
-    request of its first byte. A memory window is for peers alone, one of type 2 for one
-    QP's. A request of 0 bytes passes unchecked.
+    request of its first byte, which a region with the addresses of the bus does not have. A memory
+    window is for peers alone, one of type 2 for one QP's. A request of 0 bytes passes unchecked.
     An indirect key passes with ``check_only`` alone. Under the key of an entry no remote right is
     needed, as the indirect key has granted it: who changes memory needs local write, who reads it
     nothing. No such key is a window's, and an atomic's word lies in one entry.
@@ -111,7 +111,7 @@ class KeyCheck(wiring.Component):
                     & (row.function == asked[0].function)
                     & (row.pd == asked[0].pd)
                     & ((self._needs(asked[0]) & ~row.access) == 0)
-                    & self._flushes(asked[0], row)
+                    & self._flushes(asked[0], row, kind)
                     & ~wraps
                     & usable
                 ),
@@ -179,11 +179,13 @@ class KeyCheck(wiring.Component):
         """Whether it is that of an ATOMIC WRITE."""
         return request.word if self._config.placement else Const(0, 1)
 
-    def _flushes(self, request, row) -> Value:
-        """Whether the row lets a peer ask for what a FLUSH asks for; of other requests nothing."""
+    def _flushes(self, request, row, kind: KeyKind) -> Value:
+        """Whether the row lets a peer ask for what a FLUSH asks for; of other requests nothing. All
+        of the bus has no first byte of which anybody says that it may be read."""
         if not self._config.placement:
             return Const(1)
-        return (request.flush.as_value() & ~row.flush.as_value()) == 0
+        granted = (request.flush.as_value() & ~row.flush.as_value()) == 0
+        return granted & ~(kind.bus & request.whole)
 
     def _is_whole(self, request, paged: Value, place: Value) -> Value:
         """Whether the bytes of an atomic are a word of the bus; those of others always are.

@@ -170,4 +170,5 @@ class Memory(wiring.Component):
             atomics.qp.eq(scatter.word_qp),
             scatter.word_busy.eq(atomics.busy),
             scatter.word_done.eq(atomics.done),
+            scatter.word_changed.eq(atomics.changed),
         ]

@@ -120,7 +120,8 @@ class Scatter(wiring.Component):
     ``slot_enable``, ``slot_data``: read port of the lines of all stores (latency 1);
     ``table_client`` page lists; ``mr`` regions; ``word``: places that atomics change, when all in
     front of them is issued; ``word_done`` (a cycle): the next of those not dropped has been
-    executed; ``word_qp``, ``word_busy``: whether one of that QP is at work (``AtomicUnit``);
+    executed, with ``word_changed`` one that is no FLUSH; ``word_qp``, ``word_busy``: whether such a
+    one of that QP is at work (``AtomicUnit``);
     ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): writes of
     all jobs taken before are issued; counters (``COUNT`` bits, wrap) ``hits``, ``misses``,
     ``key_errors``. Latency, with cached pages: ``checked`` 13 cycles after a job with one SGE, 11
@@ -147,6 +148,7 @@ class Scatter(wiring.Component):
                 "write_client": Out(PlacedWriteClient(config.width)),
                 "word": Out(stream.Signature(AtomicWord)),
                 "word_done": In(1),
+                "word_changed": In(1),
                 "word_qp": Out(QpNumber),
                 "word_busy": In(1),
                 "slot": Out(WqeRead),
@@ -269,7 +271,7 @@ class Scatter(wiring.Component):
             self.word.payload.drop.eq(cutter.o.p.drop),
             self.word_qp.eq(cutter.qp),
             cutter.busy.eq(self.word_busy),
-            cutter.executed.eq(self.word_done),
+            cutter.changed.eq(self.word_changed),
             cutter.o.ready.eq(
                 Mux(changes, self.word.ready, cutter.o.p.void | self.write_client.beat.ready)
             ),

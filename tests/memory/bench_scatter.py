@@ -60,7 +60,7 @@ class Executor:
         busy = asked in map(bench.qp_of, bench.at_work) or bool(dut.scatter__word__valid.value)
         dut.scatter__word_busy.value = busy
         self.done = bool(bench.at_work) and self.left == 0
-        dut.scatter__word_done.value = self.done
+        dut.scatter__word_done.value = dut.scatter__word_changed.value = self.done
 
     def sample(self):
         self.left = max(0, self.left - 1)
@@ -105,7 +105,7 @@ class Bench(Direction):
         self.completion = self.sink("completion", lambda item: self.release("completion", item))
         self.reply = self.sink("reply", lambda item: self.release("reply", item))
         self.word = self.sink("word", self.hand_over)
-        self.pin("word_done").value = 0
+        self.pin("word_done").value = self.pin("word_changed").value = 0
         self.pin("word_busy").value = 0
 
     def send(self, kind, length, status, pieces, *, setup=None, **fields):

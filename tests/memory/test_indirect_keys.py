@@ -164,7 +164,8 @@ class Bench:
                     value = beat.data >> 8 * n if n >= 0 else before >> 8 * (8 + n)
                     self.written[place + lane] = value & 0xFF
                 before = beat.data
-            ctx.set(self.dut.word_done, bool(changed) and not target.drop)
+            for pulse in (self.dut.word_done, self.dut.word_changed):
+                ctx.set(pulse, bool(changed) and not target.drop)
             if changed:
                 self.words.append((target.addr, target.drop))
             if checked:

@@ -484,11 +484,15 @@ async def t_p6_lost_request_and_answer(dut):
 @cocotb.test()
 async def t_p7_in_order(dut):
     """T-P7: sixteen READs and FLUSHes, and ATOMIC WRITEs, mixed; of the answers of one packet each
-    of the first eight is lost once, and requests and answers at random."""
+    of the first eight is lost once, then all sixteen are, and requests and answers at random."""
     p = await Pair.up(dut, options=QpOptions(access=RIGHTS, timeout=3, max_rd_atomic=16))
     rng = random.Random(3)
     for turn, bad in enumerate(
-        (*(f"drop={role}:{n}" for n in range(1, 9) for role in ("read_resp_only",)), "loss=10%")
+        (
+            *(f"drop={role}:{n}" for n in range(1, 9) for role in ("read_resp_only",)),
+            "drop=read_resp_only:1-16",
+            "loss=10%",
+        )
     ):
         for number, wire in enumerate(p.system.testbench.wires):
             wanted = bad if "drop" not in bad or number else "loss=0"

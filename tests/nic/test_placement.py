@@ -1,6 +1,7 @@
 """The whole NIC with FLUSH and ATOMIC WRITE, and without them.
 
-T-P1 to T-P10 and T-P12 of the memory placement extensions; each bench has the name of its scenario.
+T-P1 to T-P10 and T-P12 of the memory placement extensions; each bench has the name of its scenario,
+or of its rule.
 """
 
 import pytest
@@ -12,19 +13,21 @@ from tests.nic.test_nic import model
 
 
 @pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
-def test_flush_and_atomic_write(width):
+@pytest.mark.parametrize("bench", ["placement", "placement_order"])
+def test_flush_and_atomic_write(bench, width):
     run(
         testbench.build(config=NicConfig(width=width, placement=True, persistence=True)),
-        test_module="tests.nic.bench_placement",
+        test_module=f"tests.nic.bench_{bench}",
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,
     )
 
 
-def test_card_without_them():
+@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
+def test_card_without_them(width):
     run(
-        model(64),
+        model(width),
         test_module="tests.nic.bench_without_placement",
-        extra_env={"ROCINANTE_WIDTH": "64"},
+        extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=600,
     )

@@ -135,6 +135,42 @@ FAULTS = (
         tests=IN_TURN,
     ),
     Fault(
+        name="flush-right-unchecked",
+        what="a region that may not be flushed for persistence is",
+        force=Force("hdl.memory.keys:KeyCheck", "row.flush", stuck(3)),
+        tests=(f"{IN_TURN[0]}::test_rights_of_a_flush",),
+    ),
+    Fault(
+        name="whole-bus-flushed",
+        what="a FLUSH of a whole region of the bus reads address 0",
+        force=Force("hdl.memory.keys:KeyCheck", "asked.0.whole", stuck(0)),
+        tests=(f"{IN_TURN[0]}::test_rights_of_a_flush",),
+    ),
+    Fault(
+        name="flush-passes-an-atomic-write",
+        what="a FLUSH reads while an ATOMIC WRITE in front of it is at work",
+        force=Force("hdl.memory.cut:Cutter", "busy", stuck(0)),
+        tests=(f"{IN_TURN[0]}::test_a_flush_waits_for_words_of_its_qp",),
+    ),
+    Fault(
+        name="atomic-write-adds",
+        what="an ATOMIC WRITE adds its word to what it finds, and a FLUSH takes what is at work",
+        force=Force("hdl.memory.atomic:AtomicUnit", "at.use", stuck(0)),
+        tests=(f"{IN_TURN[0]}::test_a_flush_waits_for_words_of_its_qp",),
+    ),
+    Fault(
+        name="flush-counts-as-a-change",
+        what="the end of a FLUSH is taken for that of an atomic",
+        force=Force("hdl.memory.atomic:AtomicUnit", "changed", like("done")),
+        tests=IN_TURN,
+    ),
+    Fault(
+        name="writes-wait-for-a-flush",
+        what="what is behind a FLUSH waits as if it changed its word",
+        force=Force("hdl.memory.atomic:AtomicUnit", "changes", stuck((1 << 32) - 1)),
+        tests=(f"{IN_TURN[0]}::test_nobody_waits_for_a_flush",),
+    ),
+    Fault(
         name="answered-before-executed",
         what="the effects of an atomic do not wait until it has been executed",
         force=Force("hdl.memory.order:PacketOrder", "atomic", stuck(0)),
