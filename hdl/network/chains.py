@@ -24,6 +24,8 @@ __all__ = ["ChainSource"]
 INSIDE, READS = 128, 32
 #: The index of a queue is read again when no more chains than these are known.
 FEW = 32
+#: Chains that a queue may ask for in its turn.
+RUN = 8
 #: Bytes of the longest buffer that is not walked.
 LONGEST = 65536
 
@@ -122,7 +124,7 @@ class ChainSource(wiring.Component):
         pair, polled = Signal(PAIR_BITS), Signal(PAIR_BITS)  # the queue looked at, and that asked
         polling, polls, asks = Signal(), Signal(), Signal()
         row = Signal(QueueRow, reset_less=True)
-        turn = Signal(PAIR_BITS)
+        turn, asked = Signal(PAIR_BITS), Signal(range(RUN))  # chains of this turn
         settling = Signal(3)  # a queue has been forgotten, and what is known of it is not seen yet
         m.d.sync += settling.eq(settling << 1 | self.forget)
         for n in range(pairs):
@@ -157,6 +159,7 @@ class ChainSource(wiring.Component):
             # TURN: looks at one queue after the other; ends when something is to be done for one.
             with m.State("TURN"):
                 m.d.sync += [
+                    asked.eq(0),
                     turn.eq(Mux(turn == pairs - 1, 0, turn + 1)),
                     pair.eq(turn),
                     polls.eq(polls_now.bit_select(turn, 1) & ~polling),
@@ -212,7 +215,13 @@ class ChainSource(wiring.Component):
                 m.next = "SEEN"
             # SEEN: it is; one cycle.
             with m.State("SEEN"):
+                m.next = "MORE"
+            # MORE: asks for another chain of the queue, or looks at the next queue; one cycle.
+            with m.State("MORE"):
+                m.d.sync += asked.eq(asked + 1)
                 m.next = "TURN"
+                with m.If(asks_now.bit_select(pair, 1) & ~self.hold & (asked != RUN - 1)):
+                    m.next = "ASK"
 
         self._answer(m, known, awake, polling, polled, stopped)
         with m.If(self.doorbell):

@@ -105,12 +105,13 @@ class Network(wiring.Component):
                 side.forget.eq(forgets_side & ~forgets),
                 side.forget_pair.eq(queue.payload[1:]),
             ]
+        told = self.used.beat.valid | self.interrupt.valid | self.error.valid  # or to be
         # A queue is forgotten in one cycle, and that is told in the next one.
         asked = Array(side.forget for side in sides)[queue.payload[0]]
         m.d.sync += forgets.eq(asked)
         m.d.comb += [
             queue.ready.eq(forgets),
-            self.idle.eq(self.hold & sides[0].idle & sides[1].idle & ~self.used.beat.valid),
+            self.idle.eq(self.hold & sides[0].idle & sides[1].idle & ~told),
         ]
 
     def _count(self, m: Module, receive, transmit) -> None:

@@ -63,7 +63,8 @@ class FrameStore(wiring.Component):
         # Ends and start count one bit more than the index, so that full is not empty.
         end, committed, start = (Signal(index + 1, name=n) for n in ("end", "committed", "start"))
         at, brimful, taken, passing = Signal(index + 1), Signal(), Signal(), Signal()
-        missed, lost, fits = Signal(), Signal(), Signal()
+        # Behind a reset the rest of a frame is nobody's.
+        missed, lost, fits = Signal(), Signal(init=1), Signal()
         count, before, total = Signal(lanes + 1), Signal(LENGTH_BITS + 1), Signal(LENGTH_BITS + 1)
         m.d.comb += [
             at.eq(Mux(beat.first, committed, end)),
