@@ -10,6 +10,7 @@ from hdl.common.contract import keeps_offers
 from hdl.common.count import COUNT
 from hdl.common.fifo import StreamFifo
 from hdl.common.quiesce import Quiesce
+from hdl.common.ram import BLOCK_ROWS
 from hdl.common.skid import Skid
 from hdl.common.streams import one_of
 from hdl.common.tables import TableProgram
@@ -35,7 +36,7 @@ from .recovery.policy import Recovery
 from .recovery.qp_timers import QpTimers
 from .reply.replier import Replier
 from .send.admission import GidFacts
-from .send.departures import Departures
+from .send.departures import WAITING, Departures
 from .send.generations import RequestGenerations
 from .send.requester import Requester
 from .send.scheduler import Scheduler
@@ -249,7 +250,10 @@ class Transport(wiring.Component):
         connect(m, flipped(self.tx.generation), generations.gather)
         connect(m, outstanding.timer, timers.set0)
         connect(m, receive.timer, timers.set1)
-        m.submodules.departures = departures = Departures()
+        # Behind a piece of a MEMCPY that waits for the host, as many packets may wait as the gather
+        # has headers of, and then leave as fast as the line takes them.
+        waiting = 2 * BLOCK_ROWS if self._config.memcpy else WAITING
+        m.submodules.departures = departures = Departures(waiting=waiting)
         m.d.comb += [
             departures.departed.valid.eq(self.departed.valid & self.departed.payload.counts),
             departures.departed.payload.eq(self.departed.payload),

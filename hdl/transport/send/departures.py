@@ -14,7 +14,7 @@ from hdl.ports.rows import QpSent
 
 from ..recovery.qp_timers import TimerKind, TimerSet
 
-__all__ = ["Departures"]
+__all__ = ["WAITING", "Departures"]
 
 #: Departures that wait to be noted. The requester makes one in 4 cycles, so with rows in RAM they
 #: wait only while a QP that goes back is noted, or while the gate in front of egress, which lets a
@@ -31,8 +31,9 @@ class Departures(wiring.Component):
     that answer: the generation tells. A QP that has gone back waits for none until it has sent
     again, however long its turn takes.
 
+    Parameters: ``waiting``: departures that may wait.
     Members: ``departed`` In: what egress says of a request, not more often than every fourth cycle
-    with more than ``WAITING`` packets beyond that, nor than their rows come; ``restart`` In: a QP
+    with more than ``waiting`` packets beyond that, nor than their rows come; ``restart`` In: a QP
     has gone back, and is in a new generation since the cycle before. ``context``, ``write``: a QP's
     row in ``qp_sent``; ``generation``: of the QP; ``timer`` Out: it waits for an answer from now
     on, if it does not already. Latency: 4 cycles to the row and to the timer. Throughput: one in 4
@@ -40,7 +41,8 @@ class Departures(wiring.Component):
     noted.
     """
 
-    def __init__(self):
+    def __init__(self, *, waiting: int = WAITING):
+        self._waiting = waiting
         super().__init__(
             {
                 "departed": In(stream.Signature(Departure, always_ready=True)),
@@ -54,7 +56,7 @@ class Departures(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = StreamFifo(shape=Departure, depth=WAITING)
+        m.submodules.queue = queue = StreamFifo(shape=Departure, depth=self._waiting)
         departure, context = queue.o.payload, self.context
         row, kept = context.rows.sent, Signal(QpSent, reset_less=True)
         back, back_qp = Signal(), Signal(QpNumber, reset_less=True)  # a QP that has gone back
