@@ -11,7 +11,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 
-from .types import HEADER_BYTES, LENGTH_BITS, PAIR_BITS, Buffer, FrameFacts
+from .types import FRAME_FACTS, HEADER_BYTES, LENGTH_BITS, PAIR_BITS, Buffer
 
 __all__ = ["Assigned", "Piece", "ReceiveBuffers"]
 
@@ -73,7 +73,7 @@ class ReceiveBuffers(wiring.Component):
                 "gone_pair": In(PAIR_BITS),
                 "may": Out(self._pairs),
                 "asked": In(self._pairs),
-                "frame": In(stream.Signature(FrameFacts)),
+                "frame": In(stream.Signature(FRAME_FACTS)),
                 "assigned": Out(stream.Signature(Assigned)),
                 "piece": Out(stream.Signature(Piece)),
                 "features": In(24),
@@ -182,7 +182,7 @@ class ReceiveBuffers(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.frame.ready.eq(room & ~self.hold)
                 m.d.sync += [
-                    pair.eq(self.frame.payload.pair),
+                    pair.eq(self.frame.payload.side),
                     rest.eq(self.frame.payload.length + HEADER_BYTES),
                     total.eq(self.frame.payload.length + HEADER_BYTES),
                     written.eq(0),

@@ -120,20 +120,14 @@ class ChainSource(wiring.Component):
         reader, index, order = m.submodules.reader, m.submodules.index, m.submodules.order
         position = Array(Signal(16, name=f"position{n}") for n in range(pairs))
         known = Array(Signal(16, name=f"known{n}") for n in range(pairs))
-        awake, some, few = Signal(pairs), Signal(pairs), Signal(pairs)
+        awake = Signal(pairs)
         pair, polled = Signal(PAIR_BITS), Signal(PAIR_BITS)  # the queue looked at, and that asked
         polling, polls, asks = Signal(), Signal(), Signal()
         row = Signal(QueueRow, reset_less=True)
         turn, asked = Signal(PAIR_BITS), Signal(range(RUN))  # chains of this turn
         settling = Signal(3)  # a queue has been forgotten, and what is known of it is not seen yet
         m.d.sync += settling.eq(settling << 1 | self.forget)
-        for n in range(pairs):
-            ahead = Signal(16, name=f"ahead{n}", reset_less=True)
-            m.d.sync += [
-                ahead.eq(known[n] - position[n]),
-                some[n].eq(known[n] != position[n]),
-                few[n].eq(ahead <= FEW),
-            ]
+        polls_now, asks_now = self._wanted(m, (position, known), awake, stopped)
         job, request = reader.i.payload, reader.i.payload.request
         m.d.comb += [
             self.rows.index.eq(pair << 1 | (0 if self._writable else 1)),
@@ -148,12 +142,6 @@ class ChainSource(wiring.Component):
             job.driver.eq(row.driver),
             order.i.payload.eq(pair),
             *named_index(config, index.i.payload, FUNCTION_NET, row, known[pair]),
-        ]
-        polls_now = Signal(pairs, reset_less=True)
-        asks_now = Signal(pairs, reset_less=True)
-        m.d.sync += [
-            polls_now.eq(awake & few & ~stopped),
-            asks_now.eq(some & self.may & ~stopped),
         ]
         with m.FSM(name="look") as fsm:
             # TURN: looks at one queue after the other; ends when something is to be done for one.
@@ -235,6 +223,22 @@ class ChainSource(wiring.Component):
                 awake.bit_select(self.forget_pair, 1).eq(0),
             ]
         return fsm.ongoing("TURN"), polling
+
+    def _wanted(self, m: Module, places, awake: Signal, stopped: Signal) -> tuple[Signal, Signal]:
+        """Queues whose index is to be read, and queues with a chain to look up, three cycles later:
+        ``places``: their positions, and how far they are known."""
+        pairs, (position, known) = self._pairs, places
+        some, few = Signal(pairs, reset_less=True), Signal(pairs, reset_less=True)
+        polls, asks = Signal(pairs, reset_less=True), Signal(pairs, reset_less=True)
+        for n in range(pairs):
+            ahead = Signal(16, name=f"ahead{n}", reset_less=True)
+            m.d.sync += [
+                ahead.eq(known[n] - position[n]),
+                some[n].eq(known[n] != position[n]),
+                few[n].eq(ahead <= FEW),
+            ]
+        m.d.sync += [polls.eq(awake & few & ~stopped), asks.eq(some & self.may & ~stopped)]
+        return polls, asks
 
     def _answer(self, m: Module, known, awake, polling, polled, stopped) -> None:
         """An index has been read. A queue in which nothing is new sleeps, unless a doorbell came

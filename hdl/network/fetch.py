@@ -9,6 +9,7 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low
 from hdl.common.contract import taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer
+from hdl.common.skid import Skid
 from hdl.config import FUNCTION_NET
 from hdl.ports.host import ReadClient
 from hdl.ports.packet import packet_stream
@@ -69,6 +70,9 @@ class Fetch(wiring.Component):
         m.submodules.chunks = chunks = StreamFifo(shape=_Chunk, depth=READS)
         back = data.StructLayout({"item": Returned, "broken": 1})
         m.submodules.chains = chains = StreamFifo(shape=back, depth=CHAINS)
+        # The output of a block RAM is late.
+        m.submodules.chain = chain = Skid(shape=back)
+        connect(m, chains.o, chain.i)
         m.submodules.packer = packer = Packer(width=width)
         connect(m, packer.o, flipped(self.o))
         response = self.read_client.rsp
@@ -77,15 +81,15 @@ class Fetch(wiring.Component):
             beats.i.payload.data.eq(response.payload.data),
             beats.i.payload.last.eq(response.payload.last),
             beats.i.payload.error.eq(response.payload.error),
-            self.returned.valid.eq(chains.o.valid),
-            self.returned.payload.eq(chains.o.payload.item),
-            self.broken.eq(chains.o.payload.broken),
-            chains.o.ready.eq(self.returned.ready),
+            self.returned.valid.eq(chain.o.valid),
+            self.returned.payload.eq(chain.o.payload.item),
+            self.broken.eq(chain.o.payload.broken),
+            chain.o.ready.eq(self.returned.ready),
         ]
         taken_at_once(m, platform, beats.i, "there is room for all data that were asked for")
         asking = self._ask(m, beats, chunks, chains, lanes)
         self._pack(m, beats, chunks, packer, lanes)
-        m.d.comb += self.idle.eq(~asking & (chains.level == 0))
+        m.d.comb += self.idle.eq(~asking & (chains.level == 0) & ~chain.o.valid)
         return m
 
     def _ask(self, m: Module, beats, chunks, chains, lanes: int):

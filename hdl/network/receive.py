@@ -18,7 +18,7 @@ from .chains import ChainSource
 from .deliver import Deliver
 from .front import ReceiveFront
 from .store import FrameStore
-from .types import LENGTH_BITS, LONGEST_FRAME, PAIR_BITS, Broken, FrameFacts
+from .types import LENGTH_BITS, PAIR_BITS, Broken
 from .used import UsedElements
 
 __all__ = ["Receive"]
@@ -89,7 +89,7 @@ class Receive(wiring.Component):
                 width=width,
                 depth=STORE // config.bytes_per_beat,
                 frames=FRAMES,
-                side=FrameFacts,
+                side=PAIR_BITS,
                 lossy=True,
             ),
         )
@@ -117,14 +117,11 @@ class Receive(wiring.Component):
             (deliver.write_client, flipped(self.frames_write)),
         ):
             connect(m, one, other)
-        lost = Signal()
         m.d.comb += [
             front.verdict.eq(self.verdict),
             front.settings.eq(self.settings),
-            store.keep.eq(front.keep & (store.length <= LONGEST_FRAME)),
-            store.facts.length.eq(store.length),
-            store.facts.pair.eq(front.flow & self._active()),
-            lost.eq(store.ended & front.keep & ~store.kept),
+            store.keep.eq(front.keep),
+            store.facts.eq(front.flow & self._active()),
             source.doorbell.eq(self.doorbell),
             source.doorbell_pair.eq(self.doorbell_pair),
             source.start.eq(self.start),
@@ -142,7 +139,7 @@ class Receive(wiring.Component):
         ]
         for part in (source, buffers, used):
             m.d.comb += [part.forget.eq(self.forget), part.forget_pair.eq(self.forget_pair)]
-        with m.If(lost & ~self.restart):
+        with m.If(store.lost & ~self.restart):
             increment(m, self.drops_buffer)
         quiet = source.idle & buffers.idle & deliver.idle & used.idle
         calm = Signal(2)  # what leaves one part is seen by the next one

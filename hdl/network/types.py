@@ -6,6 +6,7 @@ from hdl.abi.virtio_net_header import NET_HEADER
 from hdl.ports.jobs import QueueErrorCause
 
 __all__ = [
+    "FRAME_FACTS",
     "HEADER_BYTES",
     "LENGTH_BITS",
     "LONGEST_FRAME",
@@ -13,7 +14,6 @@ __all__ = [
     "SHORTEST_FRAME",
     "Broken",
     "Buffer",
-    "FrameFacts",
     "Returned",
 ]
 
@@ -55,8 +55,5 @@ class Returned(data.Struct):
     last: 1
 
 
-class FrameFacts(data.Struct):
-    """What is known of a received frame in the store."""
-
-    length: LENGTH_BITS
-    pair: PAIR_BITS
+#: What is known of a received frame in the store: its length, and the pair that it goes to.
+FRAME_FACTS = data.StructLayout({"length": LENGTH_BITS, "side": PAIR_BITS})

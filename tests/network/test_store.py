@@ -37,14 +37,16 @@ def run(width: int, frames: list[tuple[bytes, bool, bool]], *, lossy: bool, stal
                     ctx.set(reset, 0)
                 ctx.set(store.i.payload, shape.from_bits(word))
                 ctx.set(store.i.valid, 1)
-                while True:
-                    _, _, ready, good = await ctx.tick().sample(store.i.ready, store.kept)
-                    if ready:
-                        break
+                await ctx.tick().until(store.i.ready)
                 ctx.set(store.i.valid, 0)
-            if good:
-                kept.append(number)
         done.append(1)
+
+    async def look(ctx) -> None:
+        number = 0
+        async for _, _, ended, good in ctx.tick().sample(store.ended, store.kept):
+            if ended and good:
+                kept.append(number)
+            number += ended
 
     async def take(ctx) -> None:
         quiet = 0
@@ -55,7 +57,7 @@ def run(width: int, frames: list[tuple[bytes, bool, bool]], *, lossy: bool, stal
                 store.o.valid & store.o.ready,
                 store.o.payload.as_value(),
                 store.frame.valid & store.frame.ready,
-                store.frame.payload,
+                store.frame.payload.side,
             )
             _, _, passes, word, tells, number = found
             if passes:
@@ -64,7 +66,7 @@ def run(width: int, frames: list[tuple[bytes, bool, bool]], *, lossy: bool, stal
                 facts.append(number)
             quiet = 0 if passes or tells or not done else quiet + 1
 
-    simulate(ResetInserter(reset)(store), drive, take, deadline=20000)
+    simulate(ResetInserter(reset)(store), drive, take, background=(look,), deadline=20000)
     return [frame for frame, _error in packets(words, width)], facts, kept
 
 
