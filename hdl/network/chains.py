@@ -146,9 +146,11 @@ class ChainSource(wiring.Component):
         with m.FSM(name="look") as fsm:
             # TURN: looks at one queue after the other; ends when something is to be done for one.
             with m.State("TURN"):
+                # The turn rests while nothing waits, so that an idle card does not change.
+                with m.If((polls_now | asks_now).any()):
+                    m.d.sync += turn.eq(Mux(turn == pairs - 1, 0, turn + 1))
                 m.d.sync += [
                     asked.eq(0),
-                    turn.eq(Mux(turn == pairs - 1, 0, turn + 1)),
                     pair.eq(turn),
                     polls.eq(polls_now.bit_select(turn, 1) & ~polling),
                     asks.eq(asks_now.bit_select(turn, 1)),
