@@ -181,7 +181,7 @@ class RegionCommands:
         elif zero_based:
             raise Refused("ZERO_BASED changes the addresses, and TRANSLATION is not asked for")
         await self._windows.check_unbound(mr)
-        # The key is not valid while the old pages are forgotten, so nothing reaches them afterwards.
+        # The key is not valid while the old pages are forgotten, so none are reached afterwards.
         self._windows.keep(mr, row)
         await self._hardware.write_row("mr", mr.number, {})
         await self._hardware.invalidate(mr.number)
