@@ -93,13 +93,14 @@ class HeaderGate(wiring.Component):
     Members: ``i``, ``o`` streams of TxHeader; ``decided`` In pulse, with ``good``: the oldest
     header without a verdict gets one. There is always room for it, as its header waits in a list
     that is no longer than the verdicts'.
-    A piece of a MEMCPY goes on whatever its verdict is, which it then tells (``COPY``).
+    With ``copies`` a piece of a MEMCPY goes on whatever its verdict is, which it then tells
+    (``COPY``).
     Latency: 2 cycles behind the verdict. Throughput: one per cycle, those of bad packets too.
     Reset: empty.
     """
 
-    def __init__(self, *, depth: int):
-        self._depth = depth
+    def __init__(self, *, depth: int, copies: bool = False):
+        self._depth, self._copies = depth, copies
         headers = stream.Signature(TxHeader)
         super().__init__({"i": In(headers), "o": Out(headers), "decided": In(1), "good": In(1)})
 
@@ -111,8 +112,9 @@ class HeaderGate(wiring.Component):
         connect(m, flipped(self.i), headers.i)
         connect(m, output.o, flipped(self.o))
         good, passes = verdicts.o.payload, Signal()
+        piece = headers.o.payload.copied if self._copies else 0
         m.d.comb += [
-            passes.eq(good | headers.o.payload.copied),
+            passes.eq(good | piece),
             verdicts.i.valid.eq(self.decided),
             verdicts.i.payload.eq(self.good),
             output.i.payload.eq(headers.o.payload),
@@ -120,10 +122,11 @@ class HeaderGate(wiring.Component):
             headers.o.ready.eq(verdicts.o.valid & (output.i.ready | ~passes)),
             verdicts.o.ready.eq(headers.o.valid & (output.i.ready | ~passes)),
         ]
-        with m.If(headers.o.payload.copied & ~good):
-            m.d.comb += [
-                output.i.payload.length.eq(0),
-                copy_piece(output.i.payload).refused.eq(1),
-            ]
+        if self._copies:
+            with m.If(piece & ~good):
+                m.d.comb += [
+                    output.i.payload.length.eq(0),
+                    copy_piece(output.i.payload).refused.eq(1),
+                ]
         taken_at_once(m, platform, verdicts.i, "there is room for each verdict")
         return m

@@ -109,7 +109,7 @@ class Gather(wiring.Component):
         m.submodules.inline = inline = InlineReader(width=width)
         m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=JOBS)
         m.submodules.headers = headers = HeaderGate(
-            depth=min(BLOCK_ROWS, self._config.packets_ahead)
+            depth=min(BLOCK_ROWS, self._config.packets_ahead), copies=self._config.memcpy
         )
         m.submodules.gate = gate = PacketGate()
         m.submodules.fetch = fetch = PayloadFetch(config=self._config)

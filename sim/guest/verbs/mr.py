@@ -99,7 +99,7 @@ class MR(Resource):
         access: Access | None = None,
         levels: int = 1,
     ) -> None:
-        """Gives the region what is named (REREG_MR, docs/extensions.md), and other keys: new memory
+        """Gives the region what is named (REREG_MR, docs/extensions.md), its keys stay: new memory
         of ``length`` bytes with a page list of ``levels``, another protection domain, other rights.
 
         Raises RdmaError: EINVAL for what the device refuses; the region is then as it was.

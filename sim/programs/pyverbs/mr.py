@@ -54,7 +54,8 @@ def rights(access: int) -> Access:
 
 
 async def register(card: Card, pdn: int, address: int, length: int, access: int) -> Registration:
-    """REG_USER_MR for memory of this process, which is pinned."""
+    """REG_USER_MR for memory of this process, which is pinned. One key is for peers too, whose
+    rights may come later."""
     flags = rights(access)
     card.pinned.pin(address, length)
     pages = UserPages(card.context.memory, address, length)
@@ -72,7 +73,8 @@ async def register(card: Card, pdn: int, address: int, length: int, access: int)
     except BaseException:
         release(card, address, length, pages)
         raise
-    return Registration(result.mrn, result.lkey, result.rkey, address, length, pages)
+    rkey = result.rkey or result.lkey
+    return Registration(result.mrn, result.lkey, rkey, address, length, pages)
 
 
 def release(card: Card, address: int, length: int, pages: UserPages) -> None:
@@ -113,7 +115,7 @@ async def reregister(card: Card, region: Registration, flags: int, **new: int) -
     if pages is not None:
         release(card, region.address, region.length, region.pages)
         region.address, region.length, region.pages = address, length, pages
-    region.lkey, region.rkey = result.lkey, result.rkey
+    region.lkey, region.rkey = result.lkey, result.rkey or result.lkey
 
 
 class MR(PyverbsCM):
@@ -227,7 +229,7 @@ class MR(PyverbsCM):
     def rereg(
         self, flags: int, pd: Any = None, addr: int = 0, length: int = 0, access: int = 0
     ) -> None:
-        """Gives it what ``flags`` name: a domain, memory at ``addr``, rights; and other keys."""
+        """Gives it what ``flags`` name: a domain, memory at ``addr``, rights. Its keys stay."""
         new = {"access": access, "address": addr, "length": length}
         old = range(self.buf, self.buf + self.length)
         new["pdn"] = 0 if pd is None else pd.guest.pdn
