@@ -182,7 +182,7 @@ class Gather(wiring.Component):
             checker.key_access.eq(ACCESS_REMOTE_READ),
             checker.job.payload.source.eq(Mux(by_key, CheckSource.KEY, CheckSource.LINE)),
             checker.job.payload.check_sink.eq(job.check_sink & ~by_key),
-            checker.job.payload.copy.eq(job.header.copied),
+            checker.job.payload.copy.eq(job.header.copied if self._config.memcpy else 0),
             *named_bytes(checker.job.payload, job),
             checker.job.payload.offset.eq(Mux(by_key, 0, job.offset)),
             checker.job.payload.length.eq(Mux(job.check_sink, 0, job.header.length)),
