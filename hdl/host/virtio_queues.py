@@ -16,6 +16,7 @@ from hdl.config import NicConfig
 from hdl.ports.rows import QueueRow, RingRules, kept_bits
 
 from .kind import FunctionKind
+from .kinds import rdma_kind
 from .local import LocalPort, lanes, merge
 
 __all__ = ["VirtioQueues"]
@@ -28,7 +29,7 @@ COMMON = abi.COMMON_CFG.offset
 class VirtioQueues(wiring.Component):
     """Serves the ``queue_*`` registers of the common configuration for the queue in ``select``.
 
-    Parameters: ``kind``: what the function is; ``reads``: copies of the rows.
+    Parameters: ``kind``: what the function is, an RDMA function if nothing is said; ``reads``: copies of the rows.
     Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In: the
     feature was negotiated; ``rules`` In: of all rings, as each row says; ``hidden`` In, while the
     device is reset: accesses of the driver read the reset values and write nothing; ``clear`` In,
@@ -50,10 +51,11 @@ class VirtioQueues(wiring.Component):
     Reset: rows are cleared as with ``clear``.
     """
 
-    def __init__(self, *, config: NicConfig, kind: FunctionKind, reads: int = 1):
+    def __init__(self, *, config: NicConfig, kind: FunctionKind | None = None, reads: int = 1):
         if reads < 1:
             raise ValueError(f"Reads must be at least 1 port, not {reads!r}")
-        self._config, self._kind, self._reads = config, kind, reads
+        self._config, self._reads = config, reads
+        self._kind = kind = kind or rdma_kind(config)
         super().__init__(
             {
                 "port": In(LocalPort(12)),

@@ -3,7 +3,6 @@
 import pytest
 
 from boards.ecpix5.card import CONFIG
-from hdl.host.kinds import rdma_kind
 from sim.make.boards.columns import narrow
 from sim.rtl.verilog import Rtl, sources
 from tests.boards import netlists
@@ -186,8 +185,7 @@ def test_a_constant_has_no_first_value():
 def test_a_short_address_takes_no_columns_in_the_rows_of_queues(tmp_path):
     """Three addresses, of which the card of 24 bits keeps no more, in each copy of the rows."""
     assert CONFIG.address_bits == 24
-    params = {"config": CONFIG, "kind": rdma_kind(CONFIG)}
-    queues = Rtl("hdl.host.virtio_queues:VirtioQueues", params, "top")
+    queues = Rtl("hdl.host.virtio_queues:VirtioQueues", {"config": CONFIG}, "top")
     text = "".join(path.read_text() for path in sources(queues))
     design = netlists.made(tmp_path, text, MAKE.replace("proc\n", "proc\nflatten\n"))
     copies = narrow(design).values()
