@@ -29,7 +29,8 @@ COMMON = abi.COMMON_CFG.offset
 class VirtioQueues(wiring.Component):
     """Serves the ``queue_*`` registers of the common configuration for the queue in ``select``.
 
-    Parameters: ``kind``: what the function is, an RDMA function if nothing is said; ``reads``: copies of the rows.
+    Parameters: ``kind``: what the function is, an RDMA function if nothing is said; ``reads``:
+    copies of the rows.
     Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In: the
     feature was negotiated; ``rules`` In: of all rings, as each row says; ``hidden`` In, while the
     device is reset: accesses of the driver read the reset values and write nothing; ``clear`` In,
