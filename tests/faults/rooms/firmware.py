@@ -117,8 +117,8 @@ FAULTS = (
         what="a command is answered while its row is still on the way",
         because=FIRMWARE,
         file="firmware/registers.py",
-        old="        await self._settle()\n        if len(response)",
-        new="        if len(response)",
+        old="        await self._settle()\n        await self._mailbox.respond",
+        new="        await self._mailbox.respond",
         tests=("tests/firmware/test_registers.py::test_rows_are_written_before_what_follows",),
     ),
     Fault(
