@@ -20,18 +20,22 @@ from sim.guest.driver.platform import Platform
 from sim.guest.driver.virtqueue import Ring, RingPolicy, SplitQueue
 from sim.guest.driver.waiting import POLL_NS, Lock, wait_until
 
+#: Features of the transport that a driver can use, whatever the device is.
+TRANSPORT_FEATURES = (
+    Feature.VERSION_1,
+    Feature.INDIRECT_DESC,
+    Feature.EVENT_IDX,
+    Feature.NOTIFICATION_DATA,
+    Feature.IN_ORDER,
+    Feature.RING_RESET,
+    Feature.ACCESS_PLATFORM,
+    Feature.ORDER_PLATFORM,
+)
 #: What this driver can use, and asks for unless told otherwise.
 ALL_FEATURES = sum(
     feature.mask
     for feature in (
-        Feature.VERSION_1,
-        Feature.INDIRECT_DESC,
-        Feature.EVENT_IDX,
-        Feature.NOTIFICATION_DATA,
-        Feature.IN_ORDER,
-        Feature.RING_RESET,
-        Feature.ACCESS_PLATFORM,
-        Feature.ORDER_PLATFORM,
+        *TRANSPORT_FEATURES,
         *(one for one in RdmaFeature if one not in (RdmaFeature.EVENTS, RdmaFeature.QUEUE_ERROR)),
     )
 )

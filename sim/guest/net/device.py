@@ -23,9 +23,14 @@ from hdl.abi.virtio_net import (
     RxCommand,
 )
 from hdl.abi.virtio_net_header import NET_HEADER
-from hdl.abi.virtio_pci import DEVICE_ID_NET, NO_VECTOR, Feature, NetFeature
+from hdl.abi.virtio_pci import DEVICE_ID_NET, NO_VECTOR, NetFeature
 from sim.guest.driver.control import ControlQueue
-from sim.guest.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
+from sim.guest.driver.device import (
+    TRANSPORT_FEATURES,
+    DriverOptions,
+    VirtioPciDevice,
+    VirtQueue,
+)
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
 from sim.guest.driver.memory import view
 from sim.guest.driver.platform import Platform
@@ -37,14 +42,7 @@ __all__ = ["ALL_FEATURES", "NetDevice", "NetOptions"]
 ALL_FEATURES = sum(
     feature.mask
     for feature in (
-        Feature.VERSION_1,
-        Feature.INDIRECT_DESC,
-        Feature.EVENT_IDX,
-        Feature.NOTIFICATION_DATA,
-        Feature.IN_ORDER,
-        Feature.RING_RESET,
-        Feature.ACCESS_PLATFORM,
-        Feature.ORDER_PLATFORM,
+        *TRANSPORT_FEATURES,
         NetFeature.MTU,
         NetFeature.MAC,
         NetFeature.MRG_RXBUF,
