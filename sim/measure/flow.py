@@ -266,6 +266,14 @@ class Flow:
         self.free.append(at)
         return at
 
+    @property
+    def arrived(self) -> bool:
+        """Whether memory has the last message, and with it all before; said of WRITEs alone."""
+        if self.traffic.opcode != _WRITE or not self.completed:
+            return True
+        at, size = self.place(self.completed - 1), self.shape.size
+        return np.array_equal(self.sink.read(size, at), self.data[at : at + size])
+
     def show(self) -> None:
         """Compare all messages that have completed, if that says that memory has them."""
         if self.traffic.flushes:
