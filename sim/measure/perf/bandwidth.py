@@ -22,8 +22,8 @@ from sim.models.platform import Wire
 
 __all__ = ["Gate", "Window", "bandwidth"]
 
-#: After the last completion: ``ON_THE_WAY`` bytes at the rate of the narrowest card, 16 Gb/s, are in
-#: memory by then. What was answered usually is much sooner, but an answer promises only that the
+#: After the last completion: ``ON_THE_WAY`` bytes at the rate of the narrowest card, 16 Gb/s, are
+#: in memory by then. What was answered usually is much sooner, but an answer promises only that the
 #: card has the bytes: they wait on it while others use what its host takes.
 ARRIVED_NS = 20_000
 
