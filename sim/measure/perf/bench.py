@@ -25,6 +25,8 @@ from sim.models.platform import Wire
 
 #: A limit for the whole run, in cycles, behind that for each completion.
 DEADLINE_CYCLES = 10**9
+#: What the others leave to a flow may be so much slower than what it has alone.
+LEFT = 10
 #: How often the firmware looks, ns: when a bring-up ends decides the phases of what follows, and by
 #: them rows of small messages differ by some percent (docs/perf.md).
 POLL_NS = 500
@@ -39,6 +41,7 @@ async def together(
         for number, (one, back) in enumerate(zip(flows, reverse, strict=True))
     ]
     for ends in sets:
+        ends.patience_us = LEFT * sum(one.patience_us for one in flows)
         await ends.make(say)
     system.stop_firmware()
     for ends in sets:

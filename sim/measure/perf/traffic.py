@@ -32,6 +32,8 @@ class Ends:
 
     def __init__(self, system: System, plan: Plan, *, reverse: bool = False, number: int = 0):
         self.system, self.plan, self.number = system, plan, number
+        #: How long nothing may happen before a run counts as stalled.
+        self.patience_us = plan.patience_us
         self.nodes = system.nodes[::-1] if reverse else system.nodes
         self.sides: list[Side] = []
         self.qps: list[tuple[QP, QP]] = []
@@ -136,7 +138,7 @@ class Ends:
 
     async def sleep(self, side: Side) -> None:
         """Until the card of ``side`` has written; see ``Side.sleep``."""
-        await side.sleep(self.system, self.plan.patience_us)
+        await side.sleep(self.system, self.patience_us)
 
 
 @contextmanager
