@@ -54,7 +54,7 @@ class CardPins:
 
     def is_reset(self, ordinal: int) -> bool:
         """Whether nothing of before is left, and the device reset is over too."""
-        return bool(int(self._clean.value) & int(self._over.value) >> ordinal & 1)
+        return bool((int(self._clean.value) & int(self._over.value)) >> ordinal & 1)
 
     def is_asserted(self, ordinal: int) -> bool:
         """The level of a function's INTx."""

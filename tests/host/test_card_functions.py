@@ -76,7 +76,9 @@ def test_each_function_has_a_guest_of_its_own(served):
     for guest in (first[1], *second):
         assert not guest.platform.client.read(0, place, 1)[0] & Status.DEVICE_NEEDS_RESET
         guest.close()
+    served.says("the connection has ended", 5)
     assert "not mapped" not in served.text
+    assert "its device reset goes on" not in served.text
 
 
 def test_a_wire_to_another_process(serve, tmp_path):
