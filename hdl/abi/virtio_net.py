@@ -12,6 +12,7 @@ from hdl.abi.layout import Struct, byte_array, le16, le32, u8
 __all__ = [
     "CONTROL_HEADER",
     "DUPLEX_FULL",
+    "LARGEST_MTU",
     "MAC_BYTES",
     "MTU",
     "NET_CONFIG",
@@ -28,8 +29,8 @@ __all__ = [
 #: Features 0 to 23 belong to the device type.
 TYPE_FEATURES = 24
 MAC_BYTES = 6
-#: MTU of Ethernet, bytes.
-MTU = 1500
+#: MTU of Ethernet, bytes, and the largest that the card carries, with a VLAN tag or without.
+MTU, LARGEST_MTU = 1500, 9216
 #: Values of ``speed`` and ``duplex`` (5.1.4).
 SPEED_UNKNOWN = 0xFFFF_FFFF
 DUPLEX_FULL = 1

@@ -2,6 +2,7 @@
 
 from amaranth.lib import data
 
+from hdl.abi.virtio_net import LARGEST_MTU
 from hdl.abi.virtio_net_header import NET_HEADER
 from hdl.ports.jobs import QueueErrorCause
 
@@ -19,8 +20,8 @@ __all__ = [
 
 #: Bytes of ``virtio_net_hdr`` with VERSION_1 (Virtio 1.2, 5.1.6).
 HEADER_BYTES = NET_HEADER.size
-#: A frame without FCS: its Ethernet header alone, and 9216 bytes behind it and a VLAN tag.
-SHORTEST_FRAME, LONGEST_FRAME = 14, 9216 + 18
+#: A frame without FCS: its Ethernet header alone, and the largest MTU behind it and a VLAN tag.
+SHORTEST_FRAME, LONGEST_FRAME = 14, LARGEST_MTU + 18
 #: Bits of the length of a frame with its header, and of the number of a pair of queues.
 LENGTH_BITS, PAIR_BITS = 14, 3
 

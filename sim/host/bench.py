@@ -2,7 +2,7 @@
 
 Its settings (``sim.endpoint.control``) are ``config`` (of each card), ``cards``, ``mac`` (of the
 first card; the second has the next one), ``folder`` (of the sockets), ``wire`` (path or null),
-``pcap`` (path or null), ``impair``, ``timer_scale``, ``bound_us``.
+``pcap`` (path or null), ``impair``, ``timer_scale``, ``bound_us``, ``mtu`` (of network functions).
 """
 
 from __future__ import annotations
@@ -65,11 +65,13 @@ class ServedCard:
         self._asked = Event()
         self.looks = False
 
-    async def start(self) -> None:
-        """Set the card up."""
+    async def start(self, mtu: int) -> None:
+        """Set the card up. mtu: what its network function tells a driver."""
         host = self.node.host
         host.set(mmio_latency_ns=0)
         await self.node.prepare()
+        if self.node.registers.network is not None:
+            await self.node.registers.network.set_mtu(mtu)
         host.set()
         cocotb.start_soon(self._firmware())
 
@@ -151,7 +153,7 @@ class Serving:
             for i in range(count)
         ]
         for card, wire in zip(self._cards, testbench.wires, strict=True):
-            await card.start()
+            await card.start(spec["mtu"])
             wire.impair(*[Impairments.parse(spec["impair"])] * 2)
         self._network: Network | None = None
         if count == 1:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from hdl.abi.virtio_net import LARGEST_MTU, MTU
 from hdl.config import NicConfig
 from sim.endpoint import options, relay
 from sim.rtl import env
@@ -56,6 +57,7 @@ def serve(
         "impair": "",
         "timer_scale": 1.0,
         "pcap": None,
+        "mtu": MTU,
         **chosen,
         "config": asdict(config),
         "folder": str(folder),
@@ -86,6 +88,14 @@ def serve(
     type=click.IntRange(0, 8),
     metavar="PAIRS",
     help="Pairs of queues of each card's network function, 1, 2, 4 or 8; default the profile's.",
+)
+@click.option(
+    "--mtu",
+    type=click.IntRange(68, LARGEST_MTU),
+    default=MTU,
+    show_default=True,
+    metavar="BYTES",
+    help="The largest that the drivers of network functions are told.",
 )
 @click.option(
     "--cards",

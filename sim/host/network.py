@@ -21,8 +21,8 @@ BEHIND = 1 << 18
 class Network:
     """Passes frames between a card's wire and a peer; without one they are lost.
 
-    Beside the card it answers ARP, neighbour solicitations and echo requests for the addresses
-    that its guests have set, as their hosts' network functions would.
+    Beside a card without a network function it answers ARP, neighbour solicitations and echo
+    requests for the addresses that its guests have set, as their hosts' interfaces would.
     """
 
     def __init__(self, wire: Wire, peer: Peer | None, node: Node):
@@ -41,6 +41,9 @@ class Network:
         if self._peer is None:
             return
         for frame in self._peer.service(reading=self._reading):
+            if self._node.registers.network is not None:
+                self._wire.inject(frame)
+                continue
             neighbours = Neighbours(self._node.mac, self._addresses())
             if not neighbours.takes(frame):
                 self._wire.inject(frame)

@@ -11,7 +11,7 @@ from typing import Any
 from sim.endpoint import peer
 from sim.endpoint.values import mac_bytes
 from sim.machine.cards import Cards
-from sim.machine.guests import ENDS, Card, Guest, Plan
+from sim.machine.guests import ENDS, NETDEV_MTU, Card, Guest, Plan
 from sim.machine.image import Image
 from sim.machine.pairs import CLIENT, SERVER
 from sim.machine.qemu import Qemu
@@ -98,6 +98,7 @@ class Lab:
             "--cards": 2 if both else 1,
             "--functions": chosen["functions"] or 1,
             "--network": chosen["network"],
+            "--mtu": NETDEV_MTU if chosen["network"] else None,
             "--mac": chosen["mac"],
             "--timer-scale": chosen["timer_scale"],
             "--impair": chosen["impair"] or None,

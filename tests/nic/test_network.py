@@ -7,7 +7,7 @@ from tests.nic.bench_network import CONFIG
 
 def test_network_function():
     run(
-        testbench.build(config=CONFIG, fast=False),
+        testbench.build(config=CONFIG),
         test_module="tests.nic.bench_network",
         timeout_s=600,
     )
