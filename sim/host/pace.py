@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cocotb.triggers import Event
 
+from hdl.config import FUNCTION_NET
 from sim.host.session import Session
 
 __all__ = ["Pace"]
@@ -37,7 +38,11 @@ class Pace:
         return any(one.session is session for one in self._waiting)
 
     async def settled(self, session: Session) -> None:
-        """Until nothing goes on any more, or an interrupt of the client is due, or the bound."""
+        """Until nothing goes on any more, or an interrupt of the client is due, or the bound.
+
+        A network function's interrupts do not count: they say that a frame has been fetched, when
+        whom it is for has not got it.
+        """
         until = self._now() + self._bound_ns
         one = _Waiting(session, until, session.interrupts.told)
         self._waiting.append(one)
@@ -56,4 +61,5 @@ class Pace:
         session = one.session
         if session.channel.trouble or now >= one.until:
             return True
-        return not session.asked and (quiet or session.interrupts.told != one.told)
+        hurries = session.number != FUNCTION_NET and session.interrupts.told != one.told
+        return not session.asked and (quiet or hurries)

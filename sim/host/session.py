@@ -69,6 +69,11 @@ class Session:
             Command.DEVICE_RESET: self._device_reset,
         }
 
+    @property
+    def number(self) -> int:
+        """The PCI function that it is a client of."""
+        return self._function.number
+
     # What the card does -------------------------------------------------------------------------
 
     def message(self, addr: int, data: int) -> None:

@@ -46,6 +46,15 @@ def test_frames_between_two_guests_beside_rdma(served):
         run(devices[source].send(frame, pieces=(12,)))
         assert run(next_frame(devices[1 - source])) == frame
         exchange(*rdma, seed=number, length=1000)
+    # A doorbell is answered when the frame has come, however early the sender has its interrupt.
+    run(devices[0].sent())
+    devices[0].queue(0, transmit=True).enable_interrupts()
+    frame = frame_of(rng, macs[1], macs[0], BIG)
+    run(devices[0].send(frame))
+    for number in range(devices[1].pairs):
+        devices[1]._reap_received(number)
+    assert any(devices[1].frames)
+    assert run(next_frame(devices[1])) == frame
     # The guest of a network function goes: a function-level reset, which nobody else notices.
     run(devices[0].set_mode(RxCommand.PROMISC, True))
     platforms[0].close()
