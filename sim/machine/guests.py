@@ -188,6 +188,7 @@ class Guest:
             "MTU": str(NETDEV_MTU),
             "PLACES": " ".join(places),
             "HOSTS": hosts,
+            "ACQUAINTED": "" if any(card.network for card in plan.cards) else "yes",
             "RXE": f"{_slot(0)}.0" if plan.soft_roce else "",
             "DRIVER": "" if driver is None else driver or "dyndbg=-p",
             **{f"SPACE{end}": plan.spaces.get(end, "") for end in ENDS},

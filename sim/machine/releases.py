@@ -29,6 +29,7 @@ PROGRAM_PACKAGES = (
     *("bash", "busybox-static", "kmod"),
     *("ibverbs-providers", "ibverbs-utils", "perftest", "rdmacm-utils", "python3-pyverbs"),
     *("ethtool", "iperf3", "iproute2", "iputils-ping", "netcat-openbsd", "pciutils"),
+    "tcpdump",
 )
 #: Packages that come along whole, by the beginning of their names.
 LIBRARY_PACKAGES = (
@@ -38,6 +39,7 @@ LIBRARY_PACKAGES = (
     "pci.ids",
     "libibverbs1",
     "libc-bin",
+    "libgcc-s1_",  # loaded when a thread ends (pthread_exit)
 )
 #: Modules of the guest's kernel, loaded or at hand for modprobe, with all that they need.
 MODULES = (

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.machine.debian import run
 from tests.machine.test_command import COMMAND, guest
 
 pytestmark = pytest.mark.slow
@@ -20,15 +21,6 @@ pytestmark = pytest.mark.slow
 #: Of the whole, in which a machine boots.
 PATIENCE_S = 600
 SMALL = ("-n", "10", "-s", "1024", "-r", "8")
-
-
-def run(*words, status=0):
-    """Output and messages of a guest that ends with ``status``; skips without packages."""
-    done = guest("--timeout", "300", *words)
-    if done.returncode == 2 and "E: " in done.stderr:
-        pytest.skip(done.stderr.splitlines()[-1])
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout, done.stderr
 
 
 class Started:

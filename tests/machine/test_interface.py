@@ -1,0 +1,71 @@
+"""The card's network function under Linux' own driver, one thing a boot. All are slow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.machine.debian import run
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).with_name("interface.sh").read_text()
+CARDS = ("--cards", "2", "--network", "2")
+TRIES = ("mtu", "down_and_up", "facts", "vlan", "reload", "data", "filter", "pairs")
+
+
+def counters(err: str, card: int) -> dict[str, int]:
+    """Those that a card has told, by name."""
+    (line,) = re.findall(rf"^card {card}: (.*)$", err, re.M)
+    return {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", line)}
+
+
+@pytest.mark.parametrize("name", TRIES)
+def test_stock_driver(name):
+    out, err = run(*CARDS, "bash", "-c", f"{SCRIPT}\n{name}")
+    for card in (0, 1):
+        counted = counters(err, card)
+        assert counted["net_rx_frames"] and counted["net_tx_frames"], err
+        assert "net_tx_errors" not in counted, err
+    _LOOKS.get(name, lambda out, err: None)(out, err)
+
+
+def _mtu(out, err):
+    codes = re.findall(r"active_mtu:\s+(\d+)", out)
+    assert codes == ["1024", "1024", "4096", "4096"], out
+
+
+def _facts(out, err):
+    assert "driver: virtio_net" in out and "Speed: 10000Mb/s" in out, out
+    assert "Link detected: yes" in out
+    assert re.search(r"rx_queue_0_packets: [1-9]", out)
+
+
+def _filter(out, err):
+    assert counters(err, 1)["net_rx_filtered"] >= 9, err
+
+
+def _pairs(out, err):
+    found = re.findall(r"rx_queue_(\d)_packets: (\d+)", out)
+    assert {number for number, count in found if int(count) >= 8} == {"0", "1"}, out
+
+
+_LOOKS = {"mtu": _mtu, "facts": _facts, "filter": _filter, "pairs": _pairs}
+
+
+def test_bytes_by_iperf3():
+    """Both ways, through two cards in one guest."""
+    out, _ = run("--network", "2", "iperf3", "-n", "400K", "--bidir")
+    assert re.search(r"^client: .*receiver", out, re.M), out
+
+
+def test_two_guests():
+    """Each has a card, with a clock of its own: ARP, echoes, TCP, RDMA."""
+    script = "ping -c 3 -W 30 server && ping -c 3 -W 30 fd00::1 && ip neigh"
+    out, err = run("--peer", "card", "--network", "2", "sleep", "1", "::", "bash", "-c", script)
+    assert out.count("3 received") == 2 and "lladdr 02:00:00:00:00:01" in out, out
+    assert counters(err, 0)["net_rx_frames"] >= 6, err
+    out, _ = run("--peer", "card", "--network", "2", "rping", "-v", "-C", "2")
+    assert "rdma-ping-1" in out, out
