@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import click
 
+from hdl.config import VERSION
 from hdl.csr.blocks import TABLES
 from hdl.csr.row_layouts import FILE, described
+from sim.make import deb
+from sim.make.deb import File
 from sim.rtl import env
 from sim.tools import console, outputs
 
@@ -22,8 +23,10 @@ __all__ = ["build", "modules", "package"]
 NAME = "rocinante-firmware"
 _PARTS = env.REPO / "firmware" / "package"
 _UNIT = "rocinante-firmware@.service"
-#: Time stamp of all files, s since 1970: the same sources make the same package.
-_EPOCH = "1700000000"
+_LICENCE = (
+    "On Debian systems the text of the Apache License, Version 2.0, is in\n"
+    "/usr/share/common-licenses/Apache-2.0."
+)
 _FIND = """
 import json, sys
 sys.modules["amaranth"] = None  # whoever imports it ends here
@@ -46,70 +49,40 @@ def modules() -> list[Path]:
     return sorted(Path(name).relative_to(env.REPO) for name in json.loads(done.stdout))
 
 
-def _control(version: str) -> str:
-    return (
-        f"Package: {NAME}\n"
-        f"Version: {version}\n"
-        "Architecture: all\n"
-        "Section: net\n"
-        "Priority: optional\n"
-        "Maintainer: The Rocinante developers <rocinante@localhost>\n"
-        "Depends: python3 (>= 3.11)\n"
-        "Description: firmware of the Rocinante RDMA card\n"
-        " Serves the control queues of a card's virtio-rdma functions through the BAR of its\n"
-        " management function. There is a systemd unit for each card.\n"
-    )
-
-
-def _fill(root: Path, version: str) -> None:
-    """Put all files of the package below ``root``."""
-    library = root / "usr" / "lib" / NAME
-    for path in modules():
-        _copy(env.REPO / path, library / path)
-    rows = library / FILE.relative_to(env.REPO)
-    rows.write_text(described({info.row for info in TABLES.values() if info.row is not None}))
-    rows.chmod(0o644)
+def _files() -> dict[str, File]:
+    """All files of the package, by their paths below a system's root."""
+    library = f"usr/lib/{NAME}"
+    rows = described({info.row for info in TABLES.values() if info.row is not None})
+    files = {f"{library}/{path}": File((env.REPO / path).read_bytes()) for path in modules()}
+    files[f"{library}/{FILE.relative_to(env.REPO)}"] = File(rows.encode())
     for program in (NAME, "rocinante-trace"):
-        _copy(_PARTS / program, root / "usr" / "bin" / program, mode=0o755)
-    _copy(_PARTS / _UNIT, root / "usr" / "lib" / "systemd" / "system" / _UNIT)
-    documents = root / "usr" / "share" / "doc" / NAME
-    _copy(env.FILES / "LICENSE", documents / "copyright")
-    _copy(env.FILES / "docs" / "firmware_service.md", documents / "firmware_service.md")
-    control = root / "DEBIAN" / "control"
-    control.parent.mkdir()
-    control.write_text(_control(version))
-    control.chmod(0o644)
-    for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
-        folder.chmod(0o755)
-
-
-def _copy(source: Path, target: Path, *, mode: int = 0o644) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
-    target.chmod(mode)
+        files[f"usr/bin/{program}"] = File((_PARTS / program).read_bytes(), 0o755)
+    files[f"usr/lib/systemd/system/{_UNIT}"] = File((_PARTS / _UNIT).read_bytes())
+    page = (env.FILES / "docs" / "firmware_service.md").read_bytes()
+    files[f"usr/share/doc/{NAME}/firmware_service.md"] = File(page)
+    return files
 
 
 def build(folder: Path) -> Path:
     """Write the package into ``folder``; its path. Raises BuildError."""
-    if shutil.which("dpkg-deb") is None:
-        raise env.BuildError("dpkg-deb is missing: it comes with Debian and Ubuntu (package dpkg)")
-    version = env.package_version("rocinante")
-    folder.mkdir(parents=True, exist_ok=True)
-    made = folder / f"{NAME}_{version}_all.deb"
-    with tempfile.TemporaryDirectory(prefix="rocinante") as temporary:
-        root = Path(temporary) / "root"
-        root.mkdir()
-        _fill(root, version)
-        done = subprocess.run(
-            ["dpkg-deb", "--root-owner-group", "--build", root, made],
-            env={**os.environ, "SOURCE_DATE_EPOCH": _EPOCH},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise env.BuildError(f"dpkg-deb: {done.stderr.strip()}")
-    return made
+    package = deb.Deb(
+        name=NAME,
+        version=VERSION,
+        architecture="all",
+        fields={
+            "Section": "net",
+            "Priority": "optional",
+            "Depends": "python3 (>= 3.11)",
+            "Description": (
+                "firmware of the Rocinante RDMA card\n"
+                " Serves the control queues of a card's virtio-rdma functions through the BAR of\n"
+                " its management function. There is a systemd unit for each card."
+            ),
+        },
+        files=_files(),
+        copyright=deb.copyright_of("Apache-2.0", _LICENCE),
+    )
+    return deb.write(package, folder)
 
 
 @click.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sim.rtl.env import CHECKOUT, FILES, REPO
 
-__all__ = ["commit", "copy_work_tree"]
+__all__ = ["commit", "commit_time", "copy_work_tree"]
 
 #: The packages of an installation.
 _PACKAGES = ("boards", "firmware", "hdl", "sim")
@@ -27,6 +27,17 @@ def commit(folder: Path = REPO) -> int:
         if _git(folder, "status", "--porcelain", "--untracked-files=no"):
             return 0
         return int(_git(folder, "rev-parse", "HEAD")[:8], 16)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+
+
+def commit_time(folder: Path = REPO) -> int:
+    """Return when the commit that ``folder`` is at was made, in s since 1970; 0 without one."""
+    try:
+        top = _git(folder, "rev-parse", "--show-toplevel")
+        if Path(top).resolve() != folder.resolve():  # a copy inside another checkout
+            return 0
+        return int(_git(folder, "log", "-1", "--format=%ct"))
     except (OSError, subprocess.CalledProcessError):
         return 0
 

@@ -74,6 +74,7 @@ def test_what_is_in_it(deb):
         "usr/bin/rocinante-firmware",
         "usr/bin/rocinante-trace",
         "usr/lib/systemd/system/rocinante-firmware@.service",
+        "usr/share/doc/rocinante-firmware/changelog.gz",
         "usr/share/doc/rocinante-firmware/copyright",
         "usr/share/doc/rocinante-firmware/firmware_service.md",
     }

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from sim.tools.checkout import commit
+from sim.tools.checkout import commit, commit_time
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
 
@@ -44,3 +44,10 @@ def test_no_checkout(checkout, tmp_path, monkeypatch):
     assert commit(checkout / "inner") == 0
     monkeypatch.setenv("PATH", "")
     assert commit(checkout) == 0
+
+
+def test_time_of_a_commit(checkout, tmp_path):
+    assert str(commit_time(checkout)) == git(checkout, "log", "-1", "--format=%ct")
+    (checkout / "inside").mkdir()
+    assert commit_time(checkout / "inside") == 0
+    assert commit_time(tmp_path / "nowhere") == 0
