@@ -179,7 +179,7 @@ SIM = {
     "endpoint": {"tools", *RUNS},
     "host": {"tools", "endpoint", *RUNS},
     "interop": {"tools", "endpoint", *RUNS},
-    "machine": {"tools", "endpoint", "interop", *RUNS},
+    "machine": {"tools", "make", "endpoint", "interop", *RUNS},
     "programs": {"tools", "endpoint", "machine", *RUNS},
     "board": {"tools", "make", "endpoint", *RUNS},
 }

@@ -2,4 +2,5 @@
 
 COMMANDS = {
     "guest": ("sim.machine.command", "Boot a Debian guest with simulated cards; run a command."),
+    "package": ("sim.machine.packages.command", "Build Debian packages of firmware and driver."),
 }

@@ -9,5 +9,4 @@ COMMANDS = {
     "header": ("sim.make.header", "Write the C header of the ABI for drivers, virtio_rdma.h."),
     "registers": ("sim.make.registers", "Write the registers as SystemRDL, C header and HTML."),
     "docs": ("sim.make.site", "Build the documentation as a site."),
-    "package": ("sim.make.package", "Build the firmware's Debian package."),
 }

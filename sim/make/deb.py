@@ -85,7 +85,7 @@ def copyright_of(licence: str, text: str) -> str:
         "Upstream-Name: rocinante\n"
         "\n"
         "Files: *\n"
-        "Copyright: the Rocinante developers\n"
+        f"Copyright: {time.gmtime(epoch()).tm_year} the Rocinante developers\n"
         f"License: {licence}\n"
         f"{paragraph}"
     )

@@ -1,4 +1,4 @@
-"""``rocinante package``: the firmware as a Debian package, with nothing that it does not import."""
+"""The firmware as a Debian package, with nothing that it does not import."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
-
 from hdl.config import VERSION
 from hdl.csr.blocks import TABLES
 from hdl.csr.row_layouts import FILE, described
 from sim.make import deb
 from sim.make.deb import File
 from sim.rtl import env
-from sim.tools import console, outputs
 
-__all__ = ["build", "modules", "package"]
+__all__ = ["build", "modules"]
 
 NAME = "rocinante-firmware"
 _PARTS = env.REPO / "firmware" / "package"
@@ -83,26 +80,3 @@ def build(folder: Path) -> Path:
         copyright=deb.copyright_of("Apache-2.0", _LICENCE),
     )
     return deb.write(package, folder)
-
-
-@click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Folder for the package; default: package in the folder of all that is built.",
-)
-def package(output: Path | None) -> None:
-    """Build the firmware's Debian package, with a systemd unit; prints the file's name.
-
-    It needs Python on the host of the card, and nothing else.
-    """
-    with console.stops():
-        folder = output or env.build_root() / "package"
-        outputs.require_folder(folder)
-        try:
-            made = build(folder)
-        except env.BuildError as error:
-            raise click.ClickException(str(error)) from None
-    click.echo(made)

@@ -161,10 +161,11 @@ def test_programs_of_a_kernels_build_run_by_their_own_loader(tmp_path):
     assert script.read_text() == "#!/bin/sh\n"
 
 
-def test_scripts_of_the_guest_pass_shellcheck():
+def test_scripts_pass_shellcheck():
     shellcheck = Path(sys.executable).parent / "shellcheck"
     scripts = sorted((Path(image.__file__).parent / "guest").iterdir())
     scripts += sorted(Path(__file__).parent.glob("*.sh"))
+    scripts += [toolchain.SOURCES / "dkms" / name for name in ("postinst", "prerm")]
     done = subprocess.run(
         [shellcheck, "-s", "bash", *scripts], capture_output=True, text=True, check=False
     )

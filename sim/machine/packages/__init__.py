@@ -1,0 +1,1 @@
+"""Debian packages of the driver: the kernel module's sources, and the provider for rdma-core."""
