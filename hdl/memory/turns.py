@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.contract import require, taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
-from hdl.ports.jobs import Effects, ScatterChecked, ScatterJob, ScatterKind
+from hdl.ports.jobs import BEARERS, Effects, ScatterChecked, ScatterJob
 from hdl.ports.packet import packet_stream
 
 from .scatter import EFFECTS
@@ -60,8 +60,7 @@ class ScatterTurns(wiring.Component):
         m.submodules.effects = effects = StreamFifo(shape=1, depth=EFFECTS)
         m.submodules.ends = ends = StreamFifo(shape=1, depth=EFFECTS)
         chosen, taken = self._choose(m)
-        kind = Value.cast(self.o.job.payload.kind)
-        bears = kind.matches(ScatterKind.DISCARD, ScatterKind.LINE, ScatterKind.KEY)
+        bears = Value.cast(self.o.job.payload.kind).matches(*BEARERS)
         for order, enters in (
             (answers, taken),
             (payloads, taken & bears),

@@ -2,8 +2,8 @@
 
 Its job (``sim.bench.job``): ``config``, ``cards``, ``mac``, ``impair``, ``timer_scale``, ``pcap``
 (path or null), ``terminal`` (path of a socket, see ``Terminal``),
-``folder`` (where the program runs), ``program`` (module of this package that runs it), ``spec``
-(what that is told). ``status`` is kept.
+``folder`` (where the program runs), ``vendor`` (what the cards pass for, or ""), ``program``
+(module of this package that runs it), ``spec`` (what that is told). ``status`` is kept.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from sim.models.platform import Wire
 from sim.programs import cards, importing, sysfs
 from sim.programs.cards import Card
 from sim.programs.errand import Errands
+from sim.programs.vendors import VENDORS
 
 __all__ = ["program"]
 
@@ -122,7 +123,8 @@ async def program(dut: Any) -> None:
         Wire.capture(spec["pcap"])
     testbench, nodes = await start(dut, spec)
     errands = Errands(testbench, nodes)
-    cards.offer([Card(f"rocinante{i}", node, errands) for i, node in enumerate(nodes)])
+    vendor = VENDORS.get(spec["vendor"])
+    cards.offer([Card(f"rocinante{i}", node, errands, vendor) for i, node in enumerate(nodes)])
     errands.looks += [card.look for card in cards.cards()]
     importing.install()
     status = [1]

@@ -21,10 +21,13 @@ class Card:
     """One device. ``context``: its driver, which all contexts of programs share.
 
     ``pds`` and ``mrs``: by number, for those that a program imports into a second context.
+    ``vendor``: what it passes for (``vendors.py``); None for itself.
     """
 
-    def __init__(self, name: str, node: Node, errands: Errands):
-        self.name, self.node, self.errands = name, node, errands
+    def __init__(
+        self, name: str, node: Node, errands: Errands, vendor: tuple[int, int] | None = None
+    ):
+        self.name, self.node, self.errands, self.vendor = name, node, errands, vendor
         self.context: Context = node.context
         self.pinned = Pinned(node.host.index)
         self.inboxes = Inboxes()

@@ -19,20 +19,30 @@ import click
 from hdl.config import NicConfig
 from sim.endpoint import options
 from sim.machine.releases import RELEASES
+from sim.programs.vendors import VENDORS
 from sim.rtl import env
 from sim.tools import console
 
 __all__ = ["pyverbs", "verbs_tests"]
 
 #: The card: narrow, as small messages then take the least time, with all that programs may ask for.
-CARD = NicConfig(width=64, placement=True, persistence=True)
+CARD = NicConfig(width=64, placement=True, persistence=True, memcpy=True)
+
+
+_vendor_option = click.option(
+    "--as",
+    "vendor",
+    type=click.Choice(list(VENDORS)),
+    help="Library whose calls beyond verbs are there; devices tell its vendor's number.",
+)
 
 
 def _plain(chosen: dict[str, Any]) -> dict[str, Any]:
     """Options as a job has them."""
     pcap = chosen["pcap"]
     mac = int(chosen["mac"].replace(":", ""), 16)
-    return {**chosen, "mac": mac, "pcap": None if pcap is None else str(pcap.resolve())}
+    pcap = None if pcap is None else str(pcap.resolve())
+    return {**chosen, "mac": mac, "pcap": pcap, "vendor": chosen["vendor"] or ""}
 
 
 @contextlib.contextmanager
@@ -110,6 +120,7 @@ def simulate(config: NicConfig, program: str, spec: dict[str, Any], **chosen: An
     show_default=True,
     help="Devices rocinante0 and rocinante1; two are joined by a wire.",
 )
+@_vendor_option
 @options.mac_option
 @options.pcap_option
 @console.impair_option
@@ -153,6 +164,7 @@ def pyverbs(script: str, arguments: tuple[str, ...], **chosen: Any) -> None:
     help="Seconds of wall time that one test may take.",
 )
 @console.json_option
+@_vendor_option
 @options.mac_option
 @options.pcap_option
 @console.impair_option

@@ -21,8 +21,8 @@ __all__ = ["install"]
 
 #: The name that programs import, and where it is.
 _NAME, _HERE = "pyverbs", "sim.programs.pyverbs"
-#: Packages and modules of which nothing is there.
-_ABSENT = "pyverbs.providers"
+#: Below it any package and module can be imported, also one of which nothing is there.
+_PROVIDERS = "pyverbs.providers"
 
 
 class _Alias(Loader):
@@ -55,14 +55,23 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: Any = None
     ) -> ModuleSpec | None:
-        if fullname == _ABSENT or fullname.startswith(f"{_ABSENT}."):
-            return ModuleSpec(fullname, _Absent(), is_package=True)
         if fullname != _NAME and not fullname.startswith(f"{_NAME}."):
             return None
         real = _HERE + fullname.removeprefix(_NAME)
-        if find_spec(real) is None:
-            return None
-        return ModuleSpec(fullname, _Alias(real), is_package=fullname == _NAME)
+        found = _find(real)
+        if found is not None:
+            is_package = found.submodule_search_locations is not None
+            return ModuleSpec(fullname, _Alias(real), is_package=is_package)
+        if fullname.startswith(f"{_PROVIDERS}."):
+            return ModuleSpec(fullname, _Absent(), is_package=True)
+        return None
+
+
+def _find(real: str) -> ModuleSpec | None:
+    try:
+        return find_spec(real)
+    except ModuleNotFoundError:  # its package is not there either
+        return None
 
 
 def install() -> None:

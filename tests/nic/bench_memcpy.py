@@ -25,7 +25,7 @@ from sim.bench.system import QpOptions, System
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import CQ, MR, SGE, DmaMR, QPAttr, QPCap, RdmaError, SendWR
 from sim.models.impairments import Impairments
-from tests.nic.bench_placement import LENGTH, PLAIN, Pair
+from tests.nic.bench_placement import LENGTH, PLAIN, QUIET, RIGHTS, Pair
 from tests.nic.card import MEMCPY
 
 OPTIONS = QpOptions(access=PLAIN, timeout=3, max_rd_atomic=16)
@@ -272,6 +272,55 @@ async def t_c5_regions(dut):
     await p.qps[0].post_send(copy(SGE(buffer + 33, 9000, dma.lkey), p.source.sge(2, 9000)))
     await p.good()
     assert np.array_equal(held[33:9033], octets(1)[2:9002])
+    await p.well()
+
+
+@cocotb.test()
+async def beside_every_operation(dut):
+    """A card copies while its peer sends it each operation, in any order, and it sends some back:
+    all end well, and every byte is right."""
+    options = replace(OPTIONS, access=RIGHTS)
+    p = await Card.up(dut, options=options, config=MEMCPY, access=RIGHTS)
+    rng = random.Random(12)
+    area, words, result = 8192, 8, LENGTH - 8
+    held = p.randomize(1, 1).copy()
+    p.randomize(0, 2)
+    copies, sent = [], []
+    for n in range(60):
+        length, half = rng.randrange(1, 1500), LENGTH - area - 1500
+        source, to = area + rng.randrange(half // 2), area + half // 2 + rng.randrange(half // 2)
+        copies.append((source, to, min(length, half // 2, LENGTH - to)))
+        add = SendWR(n, WrOpcode.ATOMIC_FETCH_AND_ADD, [p.mrs[0].sge(result, 8)], QUIET)
+        add.set_wr_atomic(p.mrs[1].rkey, p.mrs[1].iova, 3)
+        sent.append(
+            rng.choice(
+                (
+                    p.store(words * rng.randrange(1, 9), n + 1, send_flags=QUIET),
+                    p.flush(0, area, n, send_flags=QUIET),
+                    p.write(100, rng.randrange(1, area - 100), n),
+                    add,
+                )
+            )
+        )
+    sent[-1].send_flags = SIGNALED
+    mine, one = p.mrs[1], p.qps[1]
+    for n in range(0, 60, 6):
+        await p.qps[0].post_send(sent[n : n + 6])
+        await one.post_send(
+            [
+                copy(mine.sge(to, length), mine.sge(source, length), k, SIGNALED | FENCE)
+                for k, (source, to, length) in enumerate(copies[n : n + 6])
+            ]
+        )
+        await one.post_send(p.write(area, 3000, 50, side=1, flags=SIGNALED))
+        await p.good(7, side=1)
+    await p.good()
+    for source, to, length in copies:
+        held[to : to + length] = held[source : source + length].copy()
+    assert np.array_equal(p.mrs[1].read(LENGTH - area, area), held[area:])
+    assert p.word(0) == int.from_bytes(held[:8].tobytes(), "little") + 3 * sum(
+        wr.opcode == WrOpcode.ATOMIC_FETCH_AND_ADD for wr in sent
+    )
     await p.well()
 
 

@@ -1,5 +1,5 @@
 """The card of the benches beside this file: the default one, as wide as the test asks for; or one
-with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well, or MEMCPY."""
+with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well, or these and MEMCPY."""
 
 import os
 from dataclasses import replace
@@ -11,7 +11,7 @@ CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 HOT = NicConfig(width=CONFIG.width, qps=1024, hot_qps=16)
 #: With the memory placement extensions, for a host that keeps what it has been given.
 PLACEMENT = replace(CONFIG, placement=True, persistence=True)
-#: With copies inside host memory.
-MEMCPY = replace(CONFIG, memcpy=True)
+#: With copies inside host memory as well.
+MEMCPY = replace(PLACEMENT, memcpy=True)
 if os.environ.get("ROCINANTE_HOT"):
     CONFIG = HOT

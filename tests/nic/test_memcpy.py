@@ -29,8 +29,9 @@ def test_vector():
 
 @pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 def test_memcpy(width):
+    config = NicConfig(width=width, placement=True, persistence=True, memcpy=True)
     run(
-        testbench.build(config=NicConfig(width=width, memcpy=True)),
+        testbench.build(config=config),
         test_module="tests.nic.bench_memcpy",
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sim.rtl.env import REPO
@@ -19,10 +20,18 @@ def command(*words: str, folder: Path = REPO, timeout: float = 600) -> subproces
     )  # fmt: skip
 
 
-def script(text: str, folder: Path, *arguments: str, cards: int = 1, status: int = 0) -> str:
-    """What a script prints that ends with ``status``."""
+def script(
+    text: str,
+    folder: Path,
+    *arguments: str,
+    cards: int = 1,
+    status: int = 0,
+    options: Sequence[str] = (),
+) -> str:
+    """What a script prints that ends with ``status``. options: of the command."""
     path = folder / "script.py"
     path.write_text(text)
-    done = command("pyverbs", "--cards", str(cards), str(path), *arguments, folder=folder)
+    words = ("--cards", str(cards), *options, str(path), *arguments)
+    done = command("pyverbs", *words, folder=folder)
     assert done.returncode == status, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout

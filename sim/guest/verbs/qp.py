@@ -255,6 +255,10 @@ class QP(Resource):
         """
         await self.sq.post_all(requests, self._send_element)
 
+    async def post_batch(self, requests: Sequence[SendWR]) -> None:
+        """Posts all of the requests, with one doorbell, or none; errors as ``post_send``."""
+        await self.sq.post_batch(requests, self._send_element)
+
     async def post_recv(self, requests: RecvWR | Sequence[RecvWR]) -> None:
         """Posts receive requests; errors as with ``post_send``, and EINVAL with an SRQ."""
         if self.srq:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
@@ -103,22 +104,33 @@ class WorkQueue:
             self._free.append(used.token)
         return bool(self._free)
 
-    async def post(self, element: bytes) -> None:
-        """Puts one element into the ring; RdmaError(ENOMEM) when the queue is full."""
+    def _check(self, element: bytes) -> None:
         if len(element) > self._stride:
             raise RdmaError(
                 errno.EINVAL, f"{self.name}: an element of {len(element)} bytes of {self._stride}"
             )
-        if not self._reap():
-            try:
-                if self.limit:
-                    await self.ctx.device.wait_until(self._reap, self.name, _GRACE_NS)
-            except DriverTimeout:
-                pass
-            if not self._free:
-                raise RdmaError(
-                    errno.ENOMEM, f"{self.name}: full, {self.limit} requests are outstanding"
-                )
+
+    async def _make_room(self, count: int) -> None:
+        """Waits a little for room for ``count`` elements; RdmaError(ENOMEM) when there is none."""
+
+        def enough() -> bool:
+            self._reap()
+            return len(self._free) >= count
+
+        if enough():
+            return
+        with suppress(DriverTimeout):
+            if self.limit >= count:
+                await self.ctx.device.wait_until(enough, self.name, _GRACE_NS)
+        if not enough():
+            raise RdmaError(
+                errno.ENOMEM, f"{self.name}: full, {self.outstanding} of {self.limit} outstanding"
+            )
+
+    async def post(self, element: bytes) -> None:
+        """Puts one element into the ring; RdmaError(ENOMEM) when the queue is full."""
+        self._check(element)
+        await self._make_room(1)
         addr = self._free.popleft()
         view(self.ctx.memory, addr, len(element))[:] = np.frombuffer(element, np.uint8)
         self._sizes[addr] = len(element)
@@ -127,6 +139,16 @@ class WorkQueue:
         except RdmaError:
             self._free.append(addr)
             raise
+
+    async def post_batch(self, requests: Sequence[R], element_of: Callable[[R], bytes]) -> None:
+        """Posts all requests, with one doorbell, or none: RdmaError."""
+        elements = [element_of(request) for request in requests]
+        for element in elements:
+            self._check(element)
+        await self._make_room(len(elements))
+        for element in elements:
+            await self.post(element)
+        await self.ring.kick()
 
     async def post_all(self, requests: R | Sequence[R], element_of: Callable[[R], bytes]) -> None:
         """Posts requests, with one doorbell for all.

@@ -9,7 +9,7 @@ from typing import Any
 
 from sim.programs.pyverbs.pyverbs_error import PyverbsRDMAError
 
-__all__ = ["namespace", "refusing"]
+__all__ = ["named", "namespace", "refusing"]
 
 
 @cache
@@ -31,15 +31,20 @@ class _Attr:
         self.__dict__.update(named)
 
 
+def named(name: str) -> Any:
+    """What stands for a name of a module: 0 for a constant, a class that refuses, or attributes."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if name.lstrip("_").isupper() or name.lstrip("_").split("_")[0].isupper():
+        return 0
+    return type(name, (_Attr,), {}) if name.endswith("Attr") else refusing(name)
+
+
 class _Module(ModuleType):
     """A module whose names are classes that refuse, and whose constants are 0."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if name.lstrip("_").isupper() or name.lstrip("_").split("_")[0].isupper():
-            return 0
-        return type(name, (_Attr,), {}) if name.endswith("Attr") else refusing(name)
+        return named(name)
 
 
 def namespace(name: str) -> ModuleType:

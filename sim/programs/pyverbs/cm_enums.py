@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.programs.pyverbs.enums import _load
+from sim.programs.pyverbs.enums import load
 
 #: Enumeration, the beginning of its names, and the rest of each with its number.
 _TABLE = """
@@ -17,7 +17,7 @@ rdma_cm_mc_join_flags RDMA_MC_JOIN_FLAG_ FULLMEMBER=0 SENDONLY_FULLMEMBER=1
 rdma_port_space RDMA_PS_ IPOIB=2 TCP=262 UDP=273 IB=319
 """
 
-globals().update(_load(_TABLE))
+globals().update(load(_TABLE))
 
 RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT = 0, 3
 RAI_PASSIVE, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY = 1, 2, 4, 8

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Callable
 from typing import Any
 
+from hdl.abi.enums import WcOpcode, WcStatus
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import CQ as GuestCQ
 from sim.guest.verbs import WC as GuestWC
@@ -21,6 +23,8 @@ __all__ = ["CQ", "CQEX", "WC", "CompChannel", "CqInitAttrEx", "PollCqAttr", "cqe
 _TOLD = enums.IBV_WC_STANDARD_FLAGS
 #: No completion is there; the number is libibverbs'.
 EMPTY = errno.ENOENT
+#: Opcodes of the card that libraries know by another number.
+_RENUMBERED: dict[int, int] = {WcOpcode.MEMCPY: int(enums.IBV_WC_DRIVER3)}
 
 
 class CompChannel(PyverbsCM):
@@ -110,6 +114,8 @@ class _Queue(PyverbsCM):
         self.comp_channel = channel
         #: Completions that were looked through already.
         self._kept: list[GuestWC] = []
+        #: Of send queues, by the number of the queue pair: what says the opcode of a completion.
+        self.opcodes: dict[int, Callable[[int], int]] = {}
 
         async def create() -> GuestCQ:
             limits = self.card.context.query_device()
@@ -155,6 +161,15 @@ class _Queue(PyverbsCM):
         found: list[GuestWC] = ask(self.card, poll(), "Failed to poll CQ")
         return found
 
+    def _tell(self, wc: GuestWC) -> WC:
+        """A completion as the program gets it, which it does once."""
+        ours = WC.of(wc)
+        ours.opcode = _RENUMBERED.get(ours.opcode, ours.opcode)
+        teller = self.opcodes.get(wc.qp_num)
+        if teller is not None and wc.status == WcStatus.SUCCESS and wc.opcode < WcOpcode.RECV:
+            ours.opcode = teller(ours.opcode)
+        return ours
+
     async def forget(self, qp_num: int) -> None:
         """For errands: drops the completions of a queue pair that nobody has polled."""
         found = self._kept + await self.guest.poll(self.guest.cqe)
@@ -184,7 +199,7 @@ class CQ(_Queue):
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
         """How many completions there are, at most ``num_entries``, and these."""
-        found = [WC.of(wc) for wc in self._take(num_entries)]
+        found = [self._tell(wc) for wc in self._take(num_entries)]
         return len(found), found
 
     def resize(self, cqe: int) -> None:
@@ -246,7 +261,7 @@ class CQEX(_Queue):
         found = self._take(1)
         if not found:
             return EMPTY
-        self._current = WC.of(found[0])
+        self._current = self._tell(found[0])
         return 0
 
     def poll_next(self) -> int:

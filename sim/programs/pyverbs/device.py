@@ -123,7 +123,10 @@ class Context(PyverbsCM):
         """Limits and capabilities."""
         driver = self.card.context
         resize = driver.device.has(RdmaFeature.RESIZE) and driver.device.has(RdmaFeature.SRQ)
-        return DeviceAttr(driver.query_device(), resize=resize)
+        attr = DeviceAttr(driver.query_device(), resize=resize)
+        if self.card.vendor is not None:
+            attr.vendor_id, attr.vendor_part_id = self.card.vendor
+        return attr
 
     def query_device_ex(self, ex_input: Any = None) -> DeviceAttrEx:
         """The same, and those of extensions, of which the card has none."""

@@ -33,6 +33,9 @@ _PLAIN = (1 << 32) - 1
 class DeviceAttr(PyverbsObject):
     """Limits and capabilities of a device. ``resize``: whether its shared queues can be resized."""
 
+    vendor_id: int
+    vendor_part_id: int
+
     def __init__(self, config: Values, *, resize: bool = False):
         super().__init__()
         for name in _SAME:

@@ -110,8 +110,8 @@ ibv_selectivity_level IBV_FLUSH_ RANGE=0 MR=1
 """
 
 
-def _load(table: str) -> dict[str, Any]:
-    """The enumerations of a table, and each of their members, by name."""
+def load(table: str) -> dict[str, Any]:
+    """The enumerations of a table like this module's, and each of their members, by name."""
     found: dict[str, Any] = {}
     joined = table.strip().replace("\n    ", " ")
     for line in joined.splitlines():
@@ -122,7 +122,7 @@ def _load(table: str) -> dict[str, Any]:
     return found
 
 
-globals().update(_load(_TABLE))
+globals().update(load(_TABLE))
 
 _IBV_DEVICE_RAW_SCATTER_FCS = 1 << 34
 _IBV_DEVICE_PCI_WRITE_END_PADDING = 1 << 36

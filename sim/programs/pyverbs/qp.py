@@ -227,7 +227,7 @@ class QPEx(QP):
         self.comp_mask = init_attr.comp_mask
         self.ind_table = init_attr.ind_table
         self.wr_id = self.wr_flags = 0
-        self._batch: list[_Built] = []
+        self._batch: list[Any] = []
         if init_attr.send_ops_flags & _TSO:
             PyverbsCM.__init__(self)
             raise PyverbsRDMAError("Failed to create QP", errno.EOPNOTSUPP)
@@ -238,10 +238,14 @@ class QPEx(QP):
         self._batch = []
 
     def wr_complete(self) -> None:
-        """Posts the batch."""
+        """Posts the batch; nothing of it if one of its requests is bad."""
         batch, self._batch = self._batch, []
-        work = self.guest.post_send([one.to_guest() for one in batch])
+        work = self.guest.post_batch([one.to_guest() for one in batch])
         ask(self.card, work, "Failed to complete work requests")
+        self._posted(batch)
+
+    def _posted(self, batch: list[Any]) -> None:
+        """What follows from a batch that was posted: windows have their keys."""
         for one in batch:
             if one.bound is not None:
                 one.bound[0].guest.key = one.bound[1]

@@ -1,0 +1,41 @@
+"""Numbers of libmlx5's public header that belong to what this card can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.programs.pyverbs.absent import named
+from sim.programs.pyverbs.enums import load
+
+_TABLE = """
+mlx5dv_context_comp_mask MLX5DV_CONTEXT_MASK_ CQE_COMPRESION=1 SWP=2 STRIDING_RQ=4
+    TUNNEL_OFFLOADS=8 DYN_BFREGS=16 CLOCK_INFO_UPDATE=32 FLOW_ACTION_FLAGS=64 DC_ODP_CAPS=128
+    NUM_LAG_PORTS=512 SIGNATURE_OFFLOAD=1024 DCI_STREAMS=2048 WR_MEMCPY_LENGTH=4096
+    CRYPTO_OFFLOAD=8192
+mlx5dv_dc_type MLX5DV_DCTYPE_ DCT=1 DCI=2
+mlx5dv_qp_create_flags MLX5DV_QP_CREATE_ TUNNEL_OFFLOADS=1 TIR_ALLOW_SELF_LOOPBACK_UC=2
+    TIR_ALLOW_SELF_LOOPBACK_MC=4 DISABLE_SCATTER_TO_CQE=8 ALLOW_SCATTER_TO_CQE=16
+    PACKET_BASED_CREDIT_MODE=32 SIG_PIPELINING=64
+mlx5dv_qp_create_send_ops_flags MLX5DV_QP_EX_WITH_ MR_INTERLEAVED=1 MR_LIST=2 MKEY_CONFIGURE=4
+    RAW_WQE=8 MEMCPY=16
+mlx5dv_qp_init_attr_mask MLX5DV_QP_INIT_ATTR_MASK_ QP_CREATE_FLAGS=1 DC=2 SEND_OPS_FLAGS=4
+    DCI_STREAMS=8
+mlx5dv_wc_opcode MLX5DV_WC_ UMR=135 RAW_WQE=136 MEMCPY=137
+"""
+
+globals().update(load(_TABLE))
+
+# Of work queue elements as they lie in memory.
+MLX5_OPCODE_NOP, MLX5_OPCODE_SEND_INVAL = 0x00, 0x01
+MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM = 0x08, 0x09
+MLX5_OPCODE_SEND, MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_TSO = 0x0A, 0x0B, 0x0E
+MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS, MLX5_OPCODE_ATOMIC_FA = 0x10, 0x11, 0x12
+MLX5_OPCODE_LOCAL_INVAL, MLX5_OPCODE_UMR, MLX5_OPCODE_MMO = 0x1B, 0x25, 0x2F
+MLX5_WQE_CTRL_SOLICITED, MLX5_WQE_CTRL_CQ_UPDATE = 1 << 1, 2 << 2
+MLX5_WQE_CTRL_FENCE = 4 << 5
+MLX5_SEND_WQE_BB = 64
+
+
+def __getattr__(name: str) -> Any:
+    """All others can be named, and are 0."""
+    return named(name)

@@ -1,0 +1,235 @@
+"""Devices, queue pairs and completion queues with the calls of libmlx5."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from typing import Any
+
+from hdl.abi.enums import WrOpcode
+from sim.guest.driver.errors import RdmaError
+from sim.guest.verbs import SendWR as GuestSendWR
+from sim.programs.pyverbs import enums
+from sim.programs.pyverbs.absent import named
+from sim.programs.pyverbs.base import PyverbsObject
+from sim.programs.pyverbs.cq import CQEX, CqInitAttrEx
+from sim.programs.pyverbs.device import Context
+from sim.programs.pyverbs.providers.mlx5 import mlx5_enums as dv
+from sim.programs.pyverbs.providers.mlx5.wqe import Wqe, WqeCtrlSeg, WqeDataSeg, WqeSeg, translate
+from sim.programs.pyverbs.pyverbs_error import PyverbsRDMAError
+from sim.programs.pyverbs.qp import QPEx
+from sim.programs.pyverbs.qp_attr import QPInitAttrEx
+from sim.programs.pyverbs.wr import SGE, SendWR, chain
+from sim.programs.vendors import VENDORS
+
+__all__ = [
+    "Mlx5CQ",
+    "Mlx5Context",
+    "Mlx5DVCQInitAttr",
+    "Mlx5DVContext",
+    "Mlx5DVContextAttr",
+    "Mlx5DVQPInitAttr",
+    "Mlx5QP",
+    "Wqe",
+    "WqeCtrlSeg",
+    "WqeDataSeg",
+    "WqeSeg",
+]
+
+#: Calls that this card has a counterpart of.
+_CALLS = dv.MLX5DV_QP_EX_WITH_RAW_WQE | dv.MLX5DV_QP_EX_WITH_MEMCPY
+#: What a mask may name of a queue pair's attributes: without DC.
+_MASK = dv.MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | dv.MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
+
+
+def __getattr__(name: str) -> Any:
+    """All others can be named, and refuse."""
+    return named(name)
+
+
+class Mlx5DVContextAttr(PyverbsObject):
+    """How a device is opened; flags ask for what this card does not have."""
+
+    def __init__(self, flags: int = 0, comp_mask: int = 0):
+        super().__init__()
+        self.flags, self.comp_mask = flags, comp_mask
+
+
+class Mlx5DVContext(PyverbsObject):
+    """What a device has beyond verbs. ``comp_mask``: what of it was asked for and is known."""
+
+    def __init__(self, comp_mask: int, max_wr_memcpy_length: int):
+        super().__init__()
+        known = dv.MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | dv.MLX5DV_CONTEXT_MASK_DCI_STREAMS
+        self.version = self.flags = self.num_lag_ports = self.sw_parsing_caps = 0
+        self.comp_mask = comp_mask & known
+        self.max_wr_memcpy_length = max_wr_memcpy_length
+        #: There is no DC.
+        self.dci_streams_caps = {"max_log_num_concurent": 0, "max_log_num_errored": 0}
+
+
+class Mlx5Context(Context):
+    """An open device; EOPNOTSUPP unless devices pass for libmlx5's (``--as mlx5``)."""
+
+    def __init__(self, attr: Mlx5DVContextAttr | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        asked = attr is not None and (attr.flags or attr.comp_mask)
+        if self.card.vendor != VENDORS["mlx5"] or asked:
+            self.close()
+            raise PyverbsRDMAError("Failed to open mlx5 context", errno.EOPNOTSUPP)
+
+    @staticmethod
+    def is_supported(device: Any) -> bool:
+        """Whether a device passes for libmlx5's."""
+        with Context(name=device.name) as context:
+            return context.card.vendor == VENDORS["mlx5"]
+
+    def query_mlx5_device(self, comp_mask: int = -1) -> Mlx5DVContext:
+        """What it has."""
+        return Mlx5DVContext(comp_mask, self.card.context.query_device().max_memcpy_length)
+
+
+class Mlx5DVCQInitAttr(PyverbsObject):
+    """Attributes of a completion queue, of which this card has none."""
+
+    def __init__(
+        self, comp_mask: int = 0, cqe_comp_res_format: int = 0, flags: int = 0, cqe_size: int = 0
+    ):
+        super().__init__()
+        self.comp_mask, self.cqe_comp_res_format = comp_mask, cqe_comp_res_format
+        self.flags, self.cqe_size = flags, cqe_size
+
+
+class Mlx5CQ(CQEX):
+    """A completion queue of libmlx5; EOPNOTSUPP for one with attributes of its own."""
+
+    def __init__(self, context: Any, init_attr: CqInitAttrEx, dv_init_attr: Mlx5DVCQInitAttr):
+        if dv_init_attr.comp_mask:
+            raise PyverbsRDMAError("Failed to create MLX5 CQ", errno.EOPNOTSUPP)
+        super().__init__(context, init_attr)
+
+
+class Mlx5DVQPInitAttr(PyverbsObject):
+    """What a queue pair of libmlx5 is made from; ``comp_mask`` says what of it counts."""
+
+    def __init__(
+        self,
+        comp_mask: int = 0,
+        create_flags: int = 0,
+        dc_init_attr: Any = None,
+        send_ops_flags: int = 0,
+    ):
+        super().__init__()
+        self.comp_mask, self.create_flags = comp_mask, create_flags
+        self.dc_init_attr, self.send_ops_flags = dc_init_attr, send_ops_flags
+
+    @property
+    def calls(self) -> int:
+        """Those beyond verbs that it asks for."""
+        asked = self.comp_mask & dv.MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
+        return self.send_ops_flags if asked else 0
+
+    @property
+    def flags(self) -> int:
+        """Those of its creation."""
+        asked = self.comp_mask & dv.MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
+        return self.create_flags if asked else 0
+
+
+class Mlx5QP(QPEx):
+    """A queue pair with calls beyond verbs. DC is not there: EOPNOTSUPP."""
+
+    def __init__(self, context: Any, init_attr: QPInitAttrEx, dv_init_attr: Mlx5DVQPInitAttr):
+        calls = dv_init_attr.calls
+        refused = dv_init_attr.comp_mask & ~_MASK or dv_init_attr.flags or calls & ~_CALLS
+        copies = calls & dv.MLX5DV_QP_EX_WITH_MEMCPY
+        if copies and not (
+            context.card.context.query_device().max_memcpy_length
+            and init_attr.qp_type == enums.IBV_QPT_RC
+        ):
+            refused = True
+        self._calls = calls
+        #: Requests whose completion is to come, oldest first: whether each was raw.
+        self._signalled: deque[bool] = deque()
+        self._bad: RdmaError | None = None
+        if refused:
+            raise PyverbsRDMAError("Failed to create MLX5 QP", errno.EOPNOTSUPP)
+        super().__init__(context, init_attr)
+        if self.scq is not None:
+            self.scq.opcodes[self.qp_num] = self._opcode
+
+    def wr_memcpy(
+        self, dest_lkey: int, dest_addr: int, src_lkey: int, src_addr: int, length: int
+    ) -> None:
+        """MEMCPY inside the host's memory."""
+        self._must(dv.MLX5DV_QP_EX_WITH_MEMCPY)
+        built = self._begin(WrOpcode.MEMCPY)
+        built.sg = [SGE(dest_addr, length, dest_lkey), SGE(src_addr, length, src_lkey)]
+
+    def wr_raw_wqe(self, wqe: Wqe) -> None:
+        """What an element in memory says, which is read now; ``wr_flags`` mean nothing to it.
+
+        One that has no counterpart here shows at the end of the batch, as all errors do.
+        """
+        self._must(dv.MLX5DV_QP_EX_WITH_RAW_WQE)
+        datagrams = self.qp_type == enums.IBV_QPT_UD
+        try:
+            request = translate(wqe.address, self.wr_id, self.pd.guest, datagrams)
+        except RdmaError as error:
+            self._bad = self._bad or error
+        else:
+            self._batch.append(_Raw(request))
+
+    def wr_start(self) -> None:
+        """Begins a batch."""
+        self._bad = None
+        super().wr_start()
+
+    def wr_complete(self) -> None:
+        """Posts the batch; PyverbsRDMAError, and nothing of it, if one of its requests is bad: with
+        EOPNOTSUPP or EINVAL for an element without a counterpart."""
+        if self._bad is not None:
+            self.wr_abort()
+            text = f"Failed to complete work requests: {self._bad}"
+            raise PyverbsRDMAError(text, self._bad.errno)
+        super().wr_complete()
+
+    def _must(self, call: int) -> None:
+        if not self._calls & call:
+            raise PyverbsRDMAError("The QP was created without this call", errno.EOPNOTSUPP)
+
+    def _posted(self, batch: list[Any]) -> None:
+        super()._posted(batch)
+        self._note([(isinstance(one, _Raw), one.flags) for one in batch])
+
+    def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
+        """Posts a send request, and those behind it."""
+        super().post_send(wr, bad_wr)
+        self._note([(False, one.send_flags) for one in chain(wr)])
+
+    def _note(self, requests: list[tuple[bool, int]]) -> None:
+        """Requests that were posted: whether each was raw, and its flags."""
+        every = self.init.sq_sig_all
+        signal = enums.IBV_SEND_SIGNALED
+        self._signalled += [raw for raw, flags in requests if every or flags & signal]
+
+    async def _forget(self) -> None:
+        self._signalled.clear()
+        await super()._forget()
+
+    def _opcode(self, opcode: int) -> int:
+        """For its send queue: the opcode of a completion, which is the oldest to come."""
+        raw = self._signalled.popleft() if self._signalled else False
+        return int(dv.MLX5DV_WC_RAW_WQE) if raw else opcode
+
+
+class _Raw:
+    """A request of a batch that was an element. ``flags`` are its own."""
+
+    bound = None
+
+    def __init__(self, request: GuestSendWR):
+        self._request, self.flags = request, int(request.send_flags)
+
+    def to_guest(self) -> GuestSendWR:
+        return self._request
