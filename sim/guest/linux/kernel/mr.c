@@ -131,6 +131,16 @@ static int roc_access(int access, u32 *flags)
 }
 
 /*
+ * A region has one key. The device says it as the remote one only while peers have rights, but
+ * programs tell it their peers before ibv_rereg_mr gives them some.
+ */
+static void roc_user_keys(struct ib_mr *mr, __le32 lkey, __le32 rkey)
+{
+	mr->lkey = le32_to_cpu(lkey);
+	mr->rkey = rkey ? le32_to_cpu(rkey) : mr->lkey;
+}
+
+/*
  * The device takes the offset in the first page from "start", and a page's address is as far from
  * a multiple of its size as the region's address is.
  */
@@ -171,8 +181,7 @@ static int roc_register(struct roc_dev *rdev, struct roc_mr *mr, struct roc_pinn
 	if (err)
 		return err;
 	mr->mrn = le32_to_cpu(made.mrn);
-	mr->base.lkey = le32_to_cpu(made.lkey);
-	mr->base.rkey = le32_to_cpu(made.rkey);
+	roc_user_keys(&mr->base, made.lkey, made.rkey);
 	return 0;
 }
 
@@ -265,8 +274,7 @@ struct ib_mr *roc_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 le
 			roc_unpin(rdev, &pinned);
 		return ERR_PTR(err);
 	}
-	ibmr->lkey = le32_to_cpu(made.lkey);
-	ibmr->rkey = le32_to_cpu(made.rkey);
+	roc_user_keys(ibmr, made.lkey, made.rkey);
 	if (flags & IB_MR_REREG_TRANS) {
 		old.umem = mr->umem;
 		old.list = mr->list;
