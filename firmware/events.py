@@ -210,15 +210,21 @@ class Events:
         """Reports what has become of it, each once in a life of the QP."""
         state = await self._qps.actual_state(qp)
         if state == QpState.ERR and qp.state != QpState.ERR:
-            for cq in (qp.send_cq, qp.recv_cq):
+            for cq in self._completes_to(qp):
                 await self._look_at_cq(cq)
             self.once(qp, EventType.QP_FATAL)
-        if state == QpState.ERR and qp.srq is not None and not await self._qps.holds_wqe(qp):
+        if state == QpState.ERR and qp.holds_shared and not await self._qps.holds_wqe(qp):
             self.once(qp, EventType.QP_LAST_WQE_REACHED)
         if state == QpState.SQD and qp.notify_drained and await self._qps.drained(qp):
             qp.notify_drained = False
             self._objects().qps.touched.add(qp.number)
             self.report(EventType.SQ_DRAINED, number=qp.qpn)
+
+    def _completes_to(self, qp: Qp) -> list[Cq]:
+        """The CQs that a QP may have brought completions to; of an XRC target, those of the
+        receive queues of its domain."""
+        named = [one.cq for one in self._objects().srqs.all() if qp.xrcd and one.xrcd is qp.xrcd]
+        return [cq for cq in (qp.send_cq, qp.recv_cq, *named) if cq is not None]
 
     def once(self, qp: Qp, event: EventType) -> None:
         """Reports an event of a QP, unless it has had it since it was in RESET."""

@@ -77,10 +77,19 @@ class Mr:
 
 
 @dataclass
+class Xrcd:
+    """An XRC domain; ``users`` counts the targets and the receive queues in it."""
+
+    number: int = 0
+    users: int = 0
+
+
+@dataclass
 class Srq:
     """A shared receive queue, which has the receive virtqueue of pair ``number``; ``users`` counts
     the QPs that take from it. ``limit``: fewer requests than that are an event, once; 0: none.
-    ``told``: its error has been reported."""
+    ``told``: its error has been reported. One of an XRC domain (``xrcd``) has a ``cq``, and
+    ``srq_num``, by which packets name it."""
 
     pd: Pd
     max_wr: int
@@ -89,6 +98,9 @@ class Srq:
     users: int = 0
     limit: int = 0
     told: bool = False
+    xrcd: Xrcd | None = None
+    cq: Cq | None = None
+    srq_num: int = 0
 
 
 @dataclass
@@ -100,12 +112,13 @@ class Qp:
     WQEs come from, instead of its own receive queue. ``told``: the events that it has had.
     ``notify_drained``: there will be one when its send queue is drained. ``binds``: it may bind
     memory windows. ``placement``: the flags of FLUSH that it may have; 0: it has neither FLUSH nor
-    ATOMIC WRITE. ``copies``: it may have MEMCPY.
+    ATOMIC WRITE. ``copies``: it may have MEMCPY. An XRC initiator has no ``recv_cq``, and a target
+    has its domain ``xrcd`` in place of ``pd`` and both CQs.
     """
 
-    pd: Pd
-    send_cq: Cq
-    recv_cq: Cq
+    pd: Pd | None
+    send_cq: Cq | None
+    recv_cq: Cq | None
     init: dict[str, int]
     attrs: dict[str, Any]
     srq: Srq | None = None
@@ -118,6 +131,18 @@ class Qp:
     binds: bool = False
     placement: int = 0
     copies: bool = False
+    xrcd: Xrcd | None = None
+
+    @property
+    def holds_shared(self) -> bool:
+        """Whether it may hold a receive WQE of a queue that is not its own."""
+        return self.srq is not None or self.xrcd is not None
+
+    @property
+    def uses(self) -> list[Pd | Cq | Srq | Xrcd]:
+        """What it uses, each as often as it does."""
+        found = (self.pd, self.send_cq, self.recv_cq, self.srq, self.xrcd)
+        return [one for one in found if one is not None]
 
     @property
     def type(self) -> QpType:
@@ -139,7 +164,7 @@ class Group:
     number: int = 0
 
 
-T = TypeVar("T", Pd, Cq, Mr, Qp, Srq, Group)
+T = TypeVar("T", Pd, Cq, Mr, Qp, Srq, Group, Xrcd)
 
 
 class Handles(Generic[T]):
@@ -330,6 +355,8 @@ class Objects:
         self.qps: Handles[Qp] = Handles("QP pair", config.qps, reserved=abi.FIRST_USER_QP_INDEX)
         #: A shared receive queue has the number of the pair that is lent to it.
         self.srqs: Handles[Srq] = Handles("SRQ", config.qps, reserved=config.qps)
+        #: Domain 0 is none.
+        self.xrcds: Handles[Xrcd] = Handles("XRC domain", limits.device["max_xrcd"] + 1, reserved=1)
         self.groups: Handles[Group] = Handles("multicast group", limits.device["max_mcast_grp"])
         self.slices = SlicePool(config.read_resources)
         #: The GIDs that are set, by index.
@@ -375,6 +402,10 @@ class Objects:
         for srq in self.srqs.all():
             self.srqs.remove(srq.number)
             self.qps.give_back(srq.number)
+            if srq.xrcd is not None:
+                rows.append(("qp_cfg", srq.number))
+        for xrcd in self.xrcds.all():
+            self.xrcds.remove(xrcd.number)
         for mr in self.mrs.all():
             self.mrs.remove(mr.number)
             rows.append(("mr", mr.number))

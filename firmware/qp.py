@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from firmware.objects import Limits, Qp, Refused
+from firmware.objects import Cq, Limits, Pd, Qp, Refused, Xrcd
 from firmware.pkeys import PkeyTable
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType, RdmaFeature
 from hdl.abi.enums import QpAttrMask as M
 from hdl.wire.constants import is_mapped_gid
+from hdl.wire.opcodes import QP_CODE
 
 #: Attribute fields that each mask bit sets, other than the states.
 FIELDS: dict[M, tuple[str, ...]] = {
@@ -147,19 +148,39 @@ def raw(octets: bytes) -> int:
     return int.from_bytes(octets, "little")
 
 
+#: ``SourceKind`` of hdl/ports/rows.py, and the types of QPs that say where receive WQEs come from.
+_PRIVATE, _SHARED, _NAMED = range(3)
+_SOURCES = dict.fromkeys((QpType.XRC_INI, QpType.XRC_TGT), _NAMED)
+_RECEIVE = ("max_recv_wr", "max_recv_sge", "recv_cqn", "srqn")
+#: Fields of CREATE_QP that mean nothing for a type, and must be 0: an XRC initiator receives
+#: nothing, and a target takes all that it needs from the receive queues of its domain.
+UNUSED: dict[QpType, tuple[str, ...]] = {
+    QpType.XRC_INI: _RECEIVE,
+    QpType.XRC_TGT: (
+        *("pdn", "send_cqn", "max_send_wr", "max_send_sge", "max_inline_data"),
+        *_RECEIVE,
+    ),
+}
+
+
+def _number(made: Pd | Cq | Xrcd | None) -> int:
+    return 0 if made is None else made.number
+
+
 def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
     """The ``qp_cfg`` row of a QP in ``state``."""
     attrs: dict[str, Any] = qp.attrs
     ah = attrs["ah_attr"]
     grh, access = ah["grh"], attrs["qp_access_flags"]
+    kind = _SHARED if qp.srq else _SOURCES.get(qp.type, _PRIVATE)
     return {
         "state": state,
-        "type": qp.type,
-        "pd": qp.pd.number,
-        "recv_pd": qp.srq.pd.number if qp.srq else qp.pd.number,
-        "send_cq": qp.send_cq.number,
-        "recv_cq": qp.recv_cq.number,
-        "source.kind": int(qp.srq is not None),
+        "type": QP_CODE[qp.type],
+        "pd": _number(qp.pd or qp.xrcd),
+        "recv_pd": _number(qp.srq.pd if qp.srq else qp.pd),
+        "send_cq": _number(qp.send_cq),
+        "recv_cq": _number(qp.recv_cq),
+        "source.kind": kind,
         "source.number": qp.srq.number if qp.srq else qp.number,
         "signal_all": int(qp.init["sq_sig_type"] == 0),
         "path_mtu": attrs["path_mtu"],

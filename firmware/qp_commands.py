@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Operations
-from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused
+from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused, Srq
 from firmware.pkeys import PkeyTable
-from firmware.qp import configuration_row, new_attributes, placement_access
+from firmware.qp import UNUSED, configuration_row, new_attributes, placement_access
 from firmware.transitions import SEND_ERROR_STATES, next_state
 from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
@@ -26,6 +26,7 @@ FLUSH_POLLS = 1000
 #: ``QpRx.message`` of a QP that holds a receive WQE.
 _HOLDS_WQE = 1
 
+_XRC = (QpType.XRC_INI, QpType.XRC_TGT)
 _LIVE = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
 _SENDING = (QpState.RTS, QpState.SQD, QpState.SQE)
 
@@ -62,10 +63,11 @@ class QpCommands:
     async def create(self, v: Values) -> dict[str, Any]:
         """CREATE_QP (VR-3.21 to VR-3.24)."""
         objects, limits = self._objects(), self._limits
-        pd = objects.pds.get(v.pdn)
-        send_cq, recv_cq = (objects.cqs.get(n) for n in (v.send_cqn, v.recv_cqn))
-        if v.qp_type not in list(QpType) or v.qp_type not in limits.qp_types:
-            raise Refused(f"QP type {v.qp_type} is not supported")
+        unused = await self._check_type(v)
+        pd = None if "pdn" in unused else objects.pds.get(v.pdn)
+        send_cq = None if "send_cqn" in unused else objects.cqs.get(v.send_cqn)
+        recv_cq = None if "recv_cqn" in unused else objects.cqs.get(v.recv_cqn)
+        xrcd = objects.xrcds.get(v.xrcdn) if v.qp_type == QpType.XRC_TGT else None
         if v.sq_sig_type not in list(SigType):
             raise Refused(f"sq_sig_type {v.sq_sig_type} does not exist")
         limits.check("max_qp_wr", v.max_send_wr)
@@ -74,11 +76,7 @@ class QpCommands:
         limits.check("max_recv_sge", v.max_recv_sge)
         if v.max_inline_data > limits.config.max_inline:
             raise Refused(f"{v.max_inline_data} bytes inline of {limits.config.max_inline}")
-        srq = None
-        if v.srqn and await self._negotiated(RdmaFeature.SRQ):
-            srq = objects.srqs.get(v.srqn)
-            if v.max_recv_wr:
-                raise Refused(f"max_recv_wr must be 0 with an SRQ, not {v.max_recv_wr}")
+        srq = await self._shared_queue(v)
 
         attrs = Values(abi.QP_ATTR.unpack(bytes(abi.QP_ATTR.size)))
         attrs["cap"] = {name.name: v[name.name] for name in abi.QP_CAP.fields}
@@ -95,20 +93,45 @@ class QpCommands:
             pair = None
         qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs, srq), pair)
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
+        qp.xrcd = xrcd
         qp.binds = limits.config.windows and await self._negotiated(RdmaFeature.MW)
-        qp.copies = limits.config.memcpy and await self._negotiated(RdmaFeature.MEMCPY)
-        qp.placement = int(await placement_access(limits, self._negotiated))
+        if v.qp_type not in _XRC:
+            qp.copies = limits.config.memcpy and await self._negotiated(RdmaFeature.MEMCPY)
+            qp.placement = int(await placement_access(limits, self._negotiated))
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()
-        pd.users += 1
-        send_cq.users += 1
-        recv_cq.users += 1
-        if srq is not None:
-            srq.users += 1
+        for used in qp.uses:
+            used.users += 1
         self._counted.add(qp.number)
         await self._hardware.clear_counters(qp.number)
         await self.configure(qp, QpState.RESET)
         return {"qpn": qp.qpn}
+
+    async def _shared_queue(self, v: Values) -> Srq | None:
+        """The shared queue from which the QP is to take, if it names one."""
+        if not v.srqn or not await self._negotiated(RdmaFeature.SRQ):
+            return None
+        srq = self._objects().srqs.get(v.srqn)
+        if v.max_recv_wr:
+            raise Refused(f"max_recv_wr must be 0 with an SRQ, not {v.max_recv_wr}")
+        if srq.xrcd is not None:
+            raise Refused(f"SRQ {srq.number} serves the targets of an XRC domain")
+        return srq
+
+    async def _check_type(self, v: Values) -> tuple[str, ...]:
+        """Refuses a type that the card or the driver does not have, and fields that it has no use
+        for, which are returned."""
+        extended = await self._negotiated(RdmaFeature.XRC) if self._limits.config.xrc else False
+        known = v.qp_type in list(QpType) and v.qp_type in self._limits.qp_types
+        if not known or (v.qp_type in _XRC and not extended):
+            raise Refused(f"QP type {v.qp_type} is not supported")
+        if v.xrcdn and extended and v.qp_type != QpType.XRC_TGT:
+            raise Refused(f"xrcdn must be 0, not {v.xrcdn}, of type {v.qp_type}")
+        unused = UNUSED.get(v.qp_type, ())
+        for name in unused:
+            if v[name]:
+                raise Refused(f"{name} must be 0, not {v[name]}, of type {v.qp_type}")
+        return unused
 
     # MODIFY -------------------------------------------------------------------------------------
 
@@ -245,7 +268,7 @@ class QpCommands:
     async def _let_go(self, qp: Qp) -> None:
         """What the QP holds of an SRQ ends flushed, as nobody else can give it back to the driver.
         When the ring is not there any more, there is nothing to give back."""
-        if qp.srq is None:
+        if not qp.holds_shared:
             return
         await self.configure(qp, QpState.ERR)
         await self._hardware.drain()
@@ -321,9 +344,6 @@ class QpCommands:
         await self._let_go(qp)
         await self.stop(qp)
         await self._hardware.write_row("qp_cfg", qp.number, {})
-        qp.pd.users -= 1
-        qp.send_cq.users -= 1
-        qp.recv_cq.users -= 1
-        if qp.srq is not None:
-            qp.srq.users -= 1
+        for used in qp.uses:
+            used.users -= 1
         self._objects().qps.remove(qp.number)

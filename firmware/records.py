@@ -7,10 +7,10 @@ from the others.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from firmware.commands import Commands
-from firmware.objects import Cq, Group, Mr, Objects, Pd, Qp, Slice, Srq
+from firmware.objects import Cq, Group, Handles, Mr, Objects, Pd, Qp, Slice, Srq, Xrcd
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import EventType, MwType
 from hdl.abi.layout import Values
@@ -18,9 +18,10 @@ from hdl.abi.layout import Values
 __all__ = ["Record", "changes", "everything", "restore"]
 
 Record = dict[str, Any]
+T = TypeVar("T", Pd, Cq, Srq, Xrcd)
 
 
-def _plain(made: Pd | Cq | Mr | Srq | Qp | Group) -> Record:
+def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd) -> Record:
     """An object without its number."""
     if isinstance(made, Cq):
         return {"told": made.told}
@@ -32,13 +33,15 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group) -> Record:
         return {"gid": made.gid.hex(), "members": list(made.members)}
     if isinstance(made, Srq):
         sizes = {"max_wr": made.max_wr, "max_sge": made.max_sge, "limit": made.limit}
-        return {"pd": made.pd.number, "told": made.told, **sizes}
+        shared = {"xrcd": _number(made.xrcd), "cq": _number(made.cq), "srq_num": made.srq_num}
+        return {"pd": made.pd.number, "told": made.told, **sizes, **shared}
     if isinstance(made, Qp):
         return {
-            "pd": made.pd.number,
-            "send_cq": made.send_cq.number,
-            "recv_cq": made.recv_cq.number,
-            "srq": None if made.srq is None else made.srq.number,
+            "pd": _number(made.pd),
+            "send_cq": _number(made.send_cq),
+            "recv_cq": _number(made.recv_cq),
+            "srq": _number(made.srq),
+            "xrcd": _number(made.xrcd),
             "init": {name: int(value) for name, value in made.init.items()},
             "attrs": abi.QP_ATTR.pack(made.attrs).hex(),
             "qpn": made.qpn,
@@ -53,11 +56,16 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group) -> Record:
     return {}
 
 
+def _number(made: Pd | Cq | Srq | Xrcd | None) -> int | None:
+    return None if made is None else made.number
+
+
 def _handles(objects: Objects) -> dict[str, Any]:
     """Kind -> the objects, in the order in which they can be made."""
     return {
         "pds": objects.pds,
         "cqs": objects.cqs,
+        "xrcds": objects.xrcds,
         "srqs": objects.srqs,
         "mrs": objects.mrs,
         "qps": objects.qps,
@@ -151,10 +159,16 @@ class _Maker:
         pd.users += 1
         return pd
 
-    def _cq(self, number: int) -> Cq:
-        cq = self._objects.cqs.get(number)
-        cq.users += 1
-        return cq
+    def _used(self, handles: Handles[T], number: int | None) -> T | None:
+        """An object that another one uses, if it does."""
+        if number is None:
+            return None
+        found = handles.get(number)
+        found.users += 1
+        return found
+
+    def xrcds(self, plain: Record) -> Xrcd:
+        return Xrcd()
 
     def pds(self, plain: Record) -> Pd:
         return Pd()
@@ -164,7 +178,12 @@ class _Maker:
 
     def srqs(self, plain: Record) -> Srq:
         sizes = {name: plain[name] for name in ("max_wr", "max_sge", "limit")}
-        return Srq(self._pd(plain["pd"]), told=plain["told"], **sizes)
+        objects = self._objects
+        srq = Srq(self._pd(plain["pd"]), told=plain["told"], **sizes)
+        srq.srq_num = plain["srq_num"]
+        srq.xrcd = self._used(objects.xrcds, plain["xrcd"])
+        srq.cq = self._used(objects.cqs, plain["cq"])
+        return srq
 
     def mrs(self, plain: Record) -> Mr:
         window = None if plain["window"] is None else MwType(plain["window"])
@@ -176,15 +195,16 @@ class _Maker:
 
     def qps(self, plain: Record) -> Qp:
         objects = self._objects
-        srq = None if plain["srq"] is None else objects.srqs.get(plain["srq"])
-        if srq is not None:
-            srq.users += 1
+        srq = self._used(objects.srqs, plain["srq"])
         part = None if plain["slice"] is None else Slice(*plain["slice"])
         if part is not None:
             objects.slices.take_again(part)
         attrs = Values(abi.QP_ATTR.unpack(bytes.fromhex(plain["attrs"])))
-        cqs = self._cq(plain["send_cq"]), self._cq(plain["recv_cq"])
-        qp = Qp(self._pd(plain["pd"]), *cqs, plain["init"], attrs, srq, slice=part)
+        pd = self._used(objects.pds, plain["pd"])
+        send_cq = self._used(objects.cqs, plain["send_cq"])
+        recv_cq = self._used(objects.cqs, plain["recv_cq"])
+        qp = Qp(pd, send_cq, recv_cq, plain["init"], attrs, srq, slice=part)
+        qp.xrcd = self._used(objects.xrcds, plain["xrcd"])
         qp.qpn, qp.start, qp.binds = plain["qpn"], plain["start"], plain["binds"]
         qp.placement, qp.copies = plain["placement"], plain["copies"]
         qp.told = {EventType(event) for event in plain["told"]}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from firmware.device import Operations
 from firmware.objects import Limits, Objects, Refused, Srq
+from firmware.qp import UNUSED
 from firmware.qp_commands import QpCommands
 from hdl.abi.layout import Values
 
@@ -43,6 +44,10 @@ class ResizeCommands:
         qp, config = self._qps.find(v.qpn), self._limits.config
         if any(v.reserved):
             raise Refused("reserved fields are not 0")
+        if "max_send_wr" in (unused := UNUSED.get(qp.type, ())):
+            raise Refused(f"QP {qp.qpn:#x} has no queues")
+        if "max_recv_wr" in unused and v.max_recv_wr:
+            raise Refused(f"max_recv_wr must be 0 of an initiator, not {v.max_recv_wr}")
         if qp.srq is not None and v.max_recv_wr:
             raise Refused(f"max_recv_wr must be 0 with an SRQ, not {v.max_recv_wr}")
         await self._check("max_qp_wr", v.max_send_wr, 0, config.sq_queue(qp.number))

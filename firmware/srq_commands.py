@@ -11,16 +11,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Operations
-from firmware.objects import Limits, Objects, Refused, Srq
+from firmware.objects import Cq, Limits, Objects, Refused, Srq, Xrcd
 from firmware.resize_commands import ResizeCommands
 from hdl.abi.enums import RdmaFeature, SrqAttrMask
 from hdl.abi.layout import Values
+from hdl.wire.opcodes import XRC_QUEUE
 
 _KNOWN_MASK = sum(bit.value for bit in SrqAttrMask)
 
 
 class SrqCommands:
-    """CREATE, MODIFY, QUERY and DESTROY_SRQ; ``objects`` gives the device's objects."""
+    """CREATE, MODIFY, QUERY and DESTROY_SRQ, and those of XRC; ``objects`` gives the device's
+    objects."""
 
     def __init__(
         self,
@@ -41,6 +43,9 @@ class SrqCommands:
 
     async def create(self, v: Values) -> dict[str, Any]:
         """CREATE_SRQ: takes the highest free pair, so that the numbers of QPs stay low."""
+        return {"srqn": (await self._create(v)).number}
+
+    async def _create(self, v: Values, xrcd: Xrcd | None = None, cq: Cq | None = None) -> Srq:
         objects = self._objects()
         pd = objects.pds.get(v.pdn)
         self._limits.check("max_srq_wr", v.max_wr, 1)
@@ -49,9 +54,38 @@ class SrqCommands:
         if any(v.reserved):
             raise Refused("reserved fields are not 0")
         number = objects.qps.lend()
-        objects.srqs.add(lambda: Srq(pd, v.max_wr, v.max_sge, limit=v.srq_limit), number)
-        pd.users += 1
-        return {"srqn": number}
+        made = Srq(pd, v.max_wr, v.max_sge, limit=v.srq_limit, xrcd=xrcd, cq=cq)
+        objects.srqs.add(lambda: made, number)
+        for used in (pd, xrcd, cq):
+            if used is not None:
+                used.users += 1
+        return made
+
+    async def create_xrc(self, v: Values) -> dict[str, Any]:
+        """CREATE_XRC_SRQ: one that packets name, by a number other than the pair's last ones."""
+        objects = self._objects()
+        xrcd, cq = objects.xrcds.get(v.xrcdn), objects.cqs.get(v.cqn)
+        srq = await self._create(v, xrcd, cq)
+        srq.srq_num = objects.next_qpn(srq.number)
+        objects.qps.touched.add(srq.number)  # the generation of its number
+        row = {"type": XRC_QUEUE, "qpn": srq.srq_num, "pd": xrcd.number}
+        row |= {"recv_pd": srq.pd.number, "recv_cq": cq.number}
+        await self._hardware.write_row("qp_cfg", srq.number, row)
+        return {"srqn": srq.number, "srq_num": srq.srq_num}
+
+    async def alloc_domain(self, v: Values) -> dict[str, Any]:
+        """ALLOC_XRCD."""
+        if v.reserved:
+            raise Refused("reserved fields are not 0")
+        return {"xrcdn": self._objects().xrcds.add(Xrcd).number}
+
+    async def dealloc_domain(self, v: Values) -> None:
+        """DEALLOC_XRCD: refused while something is in it."""
+        objects = self._objects()
+        xrcd = objects.xrcds.get(v.xrcdn)
+        if xrcd.users:
+            raise Refused(f"XRC domain {xrcd.number} is used by {xrcd.users} objects")
+        objects.xrcds.remove(xrcd.number)
 
     async def modify(self, v: Values) -> None:
         """MODIFY_SRQ: the size, and the limit, whose event comes once."""
@@ -80,6 +114,12 @@ class SrqCommands:
         srq = objects.srqs.get(v.srqn)
         if srq.users:
             raise Refused(f"SRQ {srq.number} is used by {srq.users} QPs")
+        if srq.xrcd is not None and srq.cq is not None:
+            # No packet finds it any more, and those that have found it are done with.
+            await self._hardware.write_row("qp_cfg", srq.number, {})
+            await self._hardware.drain()
+            srq.cq.users -= 1
+            srq.xrcd.users -= 1
         await self._hardware.drop_queue(self._limits.config.rq_queue(srq.number))
         srq.pd.users -= 1
         objects.srqs.remove(srq.number)

@@ -28,6 +28,7 @@ from firmware.service import REQUEST_COUNTER, Firmware, GuestFunction
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.layout import Values
 from hdl.config import NicConfig
+from hdl.wire.opcodes import QP_CODE
 
 __all__ = ["JournalKeeper", "check_unused"]
 
@@ -133,7 +134,9 @@ class JournalKeeper:
         """Raises ValueError unless the card's rows are those of the objects."""
         hardware, objects = function.commands.hardware, function.commands.objects
         for qp in objects.qps.all():
-            names = {"state": qp.state, "type": qp.type, "qpn": qp.qpn, "pd": qp.pd.number}
+            owner = qp.pd or qp.xrcd
+            names = {"state": qp.state, "type": QP_CODE[qp.type], "qpn": qp.qpn}
+            names |= {"pd": 0 if owner is None else owner.number}
             row = await hardware.read_fields("qp_cfg", qp.number, *names)
             if row != names:
                 raise ValueError(f"qp_cfg row {qp.number} of the card is {row}, not {names}")

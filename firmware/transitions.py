@@ -28,7 +28,9 @@ class Attributes:
     optional: M = _NONE
 
 
-_CONNECTED, _DATAGRAM, _ALL = (T.UC, T.RC), (T.UD, T.GSI), (T.UC, T.RC, T.UD, T.GSI)
+_DATAGRAM, _XRC = (T.UD, T.GSI), (T.XRC_INI, T.XRC_TGT)
+_CONNECTED = (T.UC, T.RC, *_XRC)
+_ALL = (*_CONNECTED, *_DATAGRAM)
 
 _CONNECTED_INIT = M.PKEY_INDEX | M.PORT | M.ACCESS_FLAGS
 _UD_INIT, _GSI_INIT = M.PKEY_INDEX | M.PORT | M.QKEY, M.PKEY_INDEX | M.QKEY
@@ -43,6 +45,9 @@ _UC_DRAINED = M.AV | M.ACCESS_FLAGS | M.PKEY_INDEX | _MIGRATION
 _RC_DRAINED = (
     _UC_DRAINED | _RETRIES | M.PORT | M.MAX_QP_RD_ATOMIC | M.MAX_DEST_RD_ATOMIC | M.MIN_RNR_TIMER
 )
+#: An initiator has nothing of a responder, a target nothing of a requester.
+_INI_DRAINED = _UC_DRAINED | _RETRIES | M.PORT | M.MAX_QP_RD_ATOMIC
+_TGT_DRAINED = _UC_DRAINED | M.TIMEOUT | M.PORT | M.MAX_DEST_RD_ATOMIC | M.MIN_RNR_TIMER
 
 #: (types, from, to, required, optional). Every state also goes to RESET and ERR, with STATE alone.
 _ROWS = (
@@ -52,21 +57,25 @@ _ROWS = (
     (_CONNECTED, S.INIT, S.INIT, _NONE, _CONNECTED_INIT),
     ((T.UD,), S.INIT, S.INIT, _NONE, _UD_INIT),
     ((T.GSI,), S.INIT, S.INIT, _NONE, _GSI_INIT),
-    ((T.UC,), S.INIT, S.RTR, _ROUTE, _AT_ROUTE),
-    ((T.RC,), S.INIT, S.RTR, _RC_ROUTE, _AT_ROUTE),
+    ((T.UC, T.XRC_INI), S.INIT, S.RTR, _ROUTE, _AT_ROUTE),
+    ((T.RC, T.XRC_TGT), S.INIT, S.RTR, _RC_ROUTE, _AT_ROUTE),
     (_DATAGRAM, S.INIT, S.RTR, _NONE, M.PKEY_INDEX | M.QKEY),
     ((T.UC,), S.RTR, S.RTS, M.SQ_PSN, _UC_LIVE),
     ((T.RC,), S.RTR, S.RTS, M.SQ_PSN | _RETRIES | M.MAX_QP_RD_ATOMIC, _RC_LIVE),
+    ((T.XRC_INI,), S.RTR, S.RTS, M.SQ_PSN | _RETRIES | M.MAX_QP_RD_ATOMIC, _UC_LIVE),
+    ((T.XRC_TGT,), S.RTR, S.RTS, M.SQ_PSN | M.TIMEOUT, _RC_LIVE),
     (_DATAGRAM, S.RTR, S.RTS, M.SQ_PSN, _UD_LIVE),
-    ((T.UC,), S.RTS, S.RTS, _NONE, _UC_LIVE),
-    ((T.RC,), S.RTS, S.RTS, _NONE, _RC_LIVE),
+    ((T.UC, T.XRC_INI), S.RTS, S.RTS, _NONE, _UC_LIVE),
+    ((T.RC, T.XRC_TGT), S.RTS, S.RTS, _NONE, _RC_LIVE),
     (_DATAGRAM, S.RTS, S.RTS, _NONE, _UD_LIVE),
     (_ALL, S.RTS, S.SQD, _NONE, M.EN_SQD_ASYNC_NOTIFY),
-    ((T.UC,), S.SQD, S.RTS, _NONE, _UC_LIVE),
-    ((T.RC,), S.SQD, S.RTS, _NONE, _RC_LIVE),
+    ((T.UC, T.XRC_INI), S.SQD, S.RTS, _NONE, _UC_LIVE),
+    ((T.RC, T.XRC_TGT), S.SQD, S.RTS, _NONE, _RC_LIVE),
     (_DATAGRAM, S.SQD, S.RTS, _NONE, _UD_LIVE),
     ((T.UC,), S.SQD, S.SQD, _NONE, _UC_DRAINED),
     ((T.RC,), S.SQD, S.SQD, _NONE, _RC_DRAINED),
+    ((T.XRC_INI,), S.SQD, S.SQD, _NONE, _INI_DRAINED),
+    ((T.XRC_TGT,), S.SQD, S.SQD, _NONE, _TGT_DRAINED),
     (_DATAGRAM, S.SQD, S.SQD, _NONE, M.PKEY_INDEX | M.QKEY),
     ((T.UC,), S.SQE, S.RTS, _NONE, M.CUR_STATE | M.ACCESS_FLAGS),
     (_DATAGRAM, S.SQE, S.RTS, _NONE, _UD_LIVE),
@@ -88,7 +97,10 @@ TRANSITIONS: dict[tuple[T, S, S], Attributes] = dict(_transitions())
 
 #: The state of a QP whose send side has stopped on an error: only a reliable one stops whole, as
 #: its peer waits for what it cannot send (IBTA vol 1, 10.3.1.6).
-SEND_ERROR_STATES: dict[T, S] = {T.RC: S.ERR, T.UC: S.SQE, T.UD: S.SQE, T.GSI: S.SQE}
+SEND_ERROR_STATES: dict[T, S] = {
+    **dict.fromkeys((T.RC, *_XRC), S.ERR),
+    **dict.fromkeys((T.UC, T.UD, T.GSI), S.SQE),
+}
 
 #: States that a driver may claim a QP to be in.
 _CLAIMABLE = (S.RTR, S.RTS, S.SQD, S.SQE)

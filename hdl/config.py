@@ -55,6 +55,7 @@ class CardFeature(Enum):
     PLACEMENT = "placement"  # FLUSH and ATOMIC WRITE; they need ATOMICS
     PERSISTENCE = "persistence"  # FLUSH makes data persistent, as the host says; needs PLACEMENT
     MEMCPY = "memcpy"  # copies inside host memory
+    XRC = "xrc"  # connections whose requests name the receive queue; they need SRQ
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -152,9 +153,10 @@ class NicConfig:
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback, ipv6, latency, parity, packed, placement, persistence, memcpy: switches of
-            ``CardFeature``. A card without a feature refuses what needs it and costs nothing for
-            it. persistence: whether the host keeps what reaches its memory when the power fails.
+            loopback, ipv6, latency, parity, packed, placement, persistence, memcpy, xrc:
+            switches of ``CardFeature``. A card without a feature refuses what needs it and costs
+            nothing for it. persistence: whether the host keeps what reaches its memory when the
+            power fails.
     """
 
     width: int = 512
@@ -210,6 +212,7 @@ class NicConfig:
     placement: bool = False
     persistence: bool = False
     memcpy: bool = False
+    xrc: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -258,6 +261,9 @@ class NicConfig:
             ("placement", "atomics is False", not self.atomics),
             ("persistence", "placement is False", not self.placement),
             ("memcpy", "max_sge is 1", self.max_sge == 1),
+            ("xrc", "srq is False", not self.srq),
+            ("xrc", "atomics is False", not self.atomics),
+            ("xrc", "fast_registration is False", not self.fast_registration),
             ("parity", "network is not 0", self.network != 0),
         ):
             if getattr(self, name) and is_so:
@@ -303,6 +309,12 @@ class NicConfig:
     def multicast(self) -> bool:
         """Whether the card has multicast groups."""
         return CardFeature.MCAST in self.features
+
+    @cached_property
+    def keeps_destinations(self) -> bool:
+        """Whether what a send WQE has in the place of an address vector is kept on the card: that
+        of a datagram, or operands that lie there."""
+        return self.ud or self.windows or self.xrc
 
     @cached_property
     def bytes_per_beat(self) -> int:

@@ -39,6 +39,7 @@ REFUSED = (
     {("two_level", True), ("translation_lines", 0)},
     {("placement", True), ("atomics", False)},
     {("memcpy", True), ("max_sge", 1)},
+    *({("xrc", True), (needed, False)} for needed in ("srq", "atomics", "fast_registration")),
     {("persistence", True), ("placement", False)},
     {("persistence", True), ("atomics", False)},  # as it needs placement
     *({("network", pairs), ("functions", count)} for pairs in (1, 8) for count in (2, 4)),

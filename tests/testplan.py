@@ -40,6 +40,7 @@ PARTS = {
     "R-": "Any load, any peer, any host",
     "P-": "Memory placement: FLUSH and ATOMIC WRITE",
     "C-": "Copies inside host memory: MEMCPY",
+    "X-": "Extended reliable connections",
 }
 
 

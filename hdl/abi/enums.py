@@ -39,6 +39,9 @@ class ExtensionCommand(IntEnum):
     MODIFY_SRQ = 33
     QUERY_SRQ = 34
     DESTROY_SRQ = 35
+    ALLOC_XRCD = 36
+    DEALLOC_XRCD = 37
+    CREATE_XRC_SRQ = 38
     REREG_MR = 40
     REG_USER_MR_PAGES = 41
     ALLOC_MW = 42
@@ -54,6 +57,7 @@ class RdmaFeature(IntEnum):
     """Feature bit numbers of extensions, in the device type's own range (VR-1.3)."""
 
     SRQ = 0
+    XRC = 1
     EVENTS = 2
     RESIZE = 3
     REREG_MR = 4
@@ -143,6 +147,7 @@ class DeviceCap(IntFlag):
     SYS_IMAGE_GUID = 1 << 11
     RC_RNR_NAK_GEN = 1 << 12
     MEM_WINDOW = 1 << 17
+    XRC = 1 << 20
     MEM_MGT_EXTENSIONS = 1 << 21
     BLOCK_MULTICAST_LOOPBACK = 1 << 22
     MEM_WINDOW_TYPE_2A = 1 << 23
@@ -256,13 +261,15 @@ OPTIONAL_ACCESS = 0x3FF0_0000
 
 
 class QpType(IntEnum):
-    """Spec: VR-3.23."""
+    """Spec: VR-3.23. The last two are of the extension XRC."""
 
     SMI = 0
     GSI = 1
     RC = 2
     UC = 3
     UD = 4
+    XRC_INI = 9  # as libibverbs' XRC_SEND
+    XRC_TGT = 10  # as libibverbs' XRC_RECV
 
 
 class SigType(IntEnum):

@@ -6,7 +6,7 @@ from hdl.abi.enums import ExtensionCommand, RdmaFeature
 from hdl.abi.layout import NOTHING, Scalar, Struct, array, byte_array, le32, le64, u8
 from hdl.abi.regions import REGION_MEMORY
 
-__all__ = ["EXTENSIONS", "WR_ATOMIC_WRITE", "WR_BIND", "WR_FLUSH"]
+__all__ = ["EXTENSIONS", "WR_ATOMIC_WRITE", "WR_BIND", "WR_FLUSH", "WR_XRC"]
 
 #: Of BIND_MW, in the ``wr`` union of a send queue element.
 WR_BIND = Struct(
@@ -32,6 +32,12 @@ WR_ATOMIC_WRITE = Struct(
     le32("rkey"),
     byte_array("data", 8, "copied verbatim"),
 )
+#: Of each request of an XRC initiator, beside what its opcode has in the union.
+WR_XRC = Struct(
+    "wr_xrc",
+    byte_array("operands", 28, "of the opcode: rdma or atomic"),
+    le32("remote_srqn", "the receive queue that it names: low 24 bits"),
+)
 
 CMD_CREATE_SRQ = Struct(
     "cmd_create_srq",
@@ -54,6 +60,25 @@ CMD_MODIFY_SRQ = Struct(
 CMD_QUERY_SRQ = Struct("cmd_query_srq", le32("srqn"))
 RSP_QUERY_SRQ = Struct("rsp_query_srq", le32("max_wr"), le32("max_sge"), le32("srq_limit"))
 CMD_DESTROY_SRQ = Struct("cmd_destroy_srq", le32("srqn"))
+
+CMD_ALLOC_XRCD = Struct("cmd_alloc_xrcd", le32("reserved", "0"))
+RSP_ALLOC_XRCD = Struct("rsp_alloc_xrcd", le32("xrcdn", "from 1"))
+CMD_DEALLOC_XRCD = Struct("cmd_dealloc_xrcd", le32("xrcdn"))
+CMD_CREATE_XRC_SRQ = Struct(
+    "cmd_create_xrc_srq",
+    le32("pdn"),
+    le32("max_wr"),
+    le32("max_sge"),
+    le32("srq_limit", "0: no limit event"),
+    le32("xrcdn", "its domain"),
+    le32("cqn", "where its requests complete"),
+    byte_array("reserved", 24, "0"),
+)
+RSP_CREATE_XRC_SRQ = Struct(
+    "rsp_create_xrc_srq",
+    le32("srqn", "the index of a queue pair, whose receive queue it has"),
+    le32("srq_num", "24 bits: what requests name it by"),
+)
 
 CMD_RESIZE_CQ = Struct(
     "cmd_resize_cq", le32("cqn"), le32("cqe", "depth"), array("reserved", Scalar(4), 2, "0")
@@ -109,6 +134,11 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
         ExtensionCommand.MODIFY_SRQ: (CMD_MODIFY_SRQ, NOTHING),
         ExtensionCommand.QUERY_SRQ: (CMD_QUERY_SRQ, RSP_QUERY_SRQ),
         ExtensionCommand.DESTROY_SRQ: (CMD_DESTROY_SRQ, NOTHING),
+    },
+    RdmaFeature.XRC: {
+        ExtensionCommand.ALLOC_XRCD: (CMD_ALLOC_XRCD, RSP_ALLOC_XRCD),
+        ExtensionCommand.DEALLOC_XRCD: (CMD_DEALLOC_XRCD, NOTHING),
+        ExtensionCommand.CREATE_XRC_SRQ: (CMD_CREATE_XRC_SRQ, RSP_CREATE_XRC_SRQ),
     },
     RdmaFeature.RESIZE: {
         ExtensionCommand.RESIZE_CQ: (CMD_RESIZE_CQ, NOTHING),

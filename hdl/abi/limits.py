@@ -27,6 +27,8 @@ MAX_MR_SIZE = ((1 << 32) - 1) * PAGE_SIZE
 MAX_COPY = 1 << 30
 #: Most pages of a region of CREATE_MR. The hardware has no limit; drivers allocate for so many.
 MAX_FAST_PAGES = 512
+#: XRC domains of a function, which are the firmware's alone. Their numbers have 16 bits.
+MAX_XRCD = 256
 
 
 def device_limits(config: NicConfig) -> dict[str, int]:
@@ -43,6 +45,8 @@ def device_limits(config: NicConfig) -> dict[str, int]:
     if config.windows:
         flags |= DeviceCap.MEM_WINDOW
         flags |= DeviceCap.MEM_WINDOW_TYPE_2A | DeviceCap.MEM_WINDOW_TYPE_2B
+    if config.xrc:
+        flags |= DeviceCap.XRC
     if config.placement:
         flags |= DeviceCap.FLUSH_GLOBAL | DeviceCap.ATOMIC_WRITE
     if config.persistence:
@@ -80,6 +84,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "local_ca_ack_delay": 0,
         "max_srq": config.qps - FIRST_USER_QP_INDEX if config.srq else 0,  # one of the pairs each
         "max_srq_wr": config.queue_size if config.srq else 0,
+        "max_xrcd": MAX_XRCD if config.xrc else 0,
         "max_memcpy_length": MAX_COPY if config.memcpy else 0,
         "max_srq_sge": config.max_sge if config.srq else 0,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hdl.abi import queue_numbers
 from hdl.abi.enums import ControlCommand, ExtensionCommand
-from hdl.abi.extensions import EXTENSIONS, WR_ATOMIC_WRITE, WR_BIND, WR_FLUSH
+from hdl.abi.extensions import EXTENSIONS, WR_ATOMIC_WRITE, WR_BIND, WR_FLUSH, WR_XRC
 from hdl.abi.layout import (
     NOTHING,
     Scalar,
@@ -113,7 +113,8 @@ CONFIG = Struct(
     le32("max_srq", "extension SRQ, else 0; this field was reserved, as were the next two"),
     le32("max_srq_wr", "extension SRQ, else 0"),
     le32("max_srq_sge", "extension SRQ, else 0"),
-    array("reserved_gap", Scalar(4), 9),
+    le32("max_xrcd", "extension XRC, else 0; this field was reserved"),
+    array("reserved_gap", Scalar(4), 8),
     le32("max_memcpy_length", "bytes; extension MEMCPY, else 0; this field was reserved"),
     array("reserved", Scalar(4), 115),
 )
@@ -186,7 +187,8 @@ CMD_CREATE_QP = Struct(
     le32("recv_cqn"),
     le32("max_inline_data", "bytes"),
     le32("srqn", "extension SRQ: its WQEs are taken, 0: the pair's own; this field was reserved"),
-    array("reserved", Scalar(4), 7),
+    le32("xrcdn", "extension XRC: domain of an XRC_TGT, else 0; this field was reserved"),
+    array("reserved", Scalar(4), 6),
 )
 RSP_CREATE_QP = Struct("rsp_create_qp", le32("qpn", "low bits: index of the queue pair"))
 GLOBAL_ROUTE = Struct(
@@ -329,6 +331,7 @@ WR = Union(
     nested("bind", WR_BIND),
     nested("flush", WR_FLUSH),
     nested("atomic_write", WR_ATOMIC_WRITE),
+    nested("xrc", WR_XRC),
 )
 #: Send queue element; num_sge SGEs follow, or the payload itself when INLINE is set (VR-4.6).
 POST_SEND = Struct(

@@ -224,6 +224,7 @@ class Tables(wiring.Component):
                 depth=config.read_resources,
                 index_width=16,
                 reads=len(RESOURCE_READERS),
+                kept=kept_bits(config)["resources"],
                 parity=config.parity,
             ),
         )

@@ -14,7 +14,7 @@ from hdl.common.ram import WIDE_BITS
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
-from hdl.ports.shared import ex, in_va, wire_flush
+from hdl.ports.shared import ex, in_va, sent_srq, wire_flush
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -41,10 +41,11 @@ from hdl.wire.headers import (
     RETH,
     UDP,
     VLAN,
+    XRCETH,
 )
 
 from .resolve import Resolve
-from .rows import EXTENDED_BYTES, HEAD_BYTES, head, lengths, sent_opcodes
+from .rows import extended_bytes, head, head_bytes, lengths, sent_opcodes
 
 __all__ = ["HeaderBuilder"]
 
@@ -77,7 +78,7 @@ class HeaderBuilder(wiring.Component):
                 "gid": Out(TableRead(8, GidRow)),
                 "mac_address": In(48),
                 "o": Out(stream.Signature(head(width))),
-                "headers": Out(stream.Signature(8 * HEAD_BYTES)),
+                "headers": Out(stream.Signature(8 * head_bytes(config))),
             }
         )
 
@@ -86,7 +87,9 @@ class HeaderBuilder(wiring.Component):
         layout, ahead = lengths(self._width), min(AHEAD, self._config.packets_ahead)
         m.submodules.queue = queue = StreamFifo(shape=layout, depth=ahead)
         m.submodules.bytes_queue = bytes_queue = StreamFifo(
-            shape=8 * HEAD_BYTES, depth=ahead, block=self._width >= WIDE_BITS and ahead > 1
+            shape=8 * head_bytes(self._config),
+            depth=ahead,
+            block=self._width >= WIDE_BITS and ahead > 1,
         )
         m.submodules.sums = sums = StreamFifo(shape=16, depth=ahead)
         valid = Signal(self.STAGES)
@@ -142,7 +145,7 @@ class HeaderBuilder(wiring.Component):
         transport = self._transport(m, job4, entry4.segment)
         addresses = Cat(job4.av.dmac, self.mac_address)
         assert ETHERNET.size == 14  # addresses and EtherType
-        packet = Signal(8 * HEAD_BYTES, reset_less=True)
+        packet = Signal(8 * head_bytes(self._config), reset_less=True)
         base = Signal(7)  # headers to BTH
         before = Signal(7)  # those in front of UDP
         vlan4 = entry4.row.vlan_valid
@@ -226,10 +229,11 @@ class HeaderBuilder(wiring.Component):
             ATOMIC_ETH: {"va": job.va, "rkey": job.rkey},
             ATOMIC_ACK_ETH: {"original": job.va},
             DETH: {"qkey": deth.qkey, "src_qp": deth.src_qp},
+            XRCETH: {"srq": sent_srq(job)},
             FETH: {"sel": wire_flush(job).level, "plt": wire_flush(job).type.as_value()},
         }
         sent = sent_opcodes(self._config)
-        extended = Signal(8 * EXTENDED_BYTES)
+        extended = Signal(8 * extended_bytes(self._config))
         kinds = {opcode.headers for opcode in sent.values() if opcode.headers}
         with m.Switch(job.opcode):
             for headers in sorted(kinds, key=repr):

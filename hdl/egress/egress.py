@@ -77,7 +77,7 @@ class Egress(wiring.Component):
         width = self._config.width
         m.submodules.payload_skid = payload_skid = Skid(shape=packet_beat(width))
         m.submodules.builder = builder = HeaderBuilder(config=self._config)
-        m.submodules.merge = merge = Merge(width=width)
+        m.submodules.merge = merge = Merge(config=self._config)
         m.submodules.seal = seal = Seal(width=width, depth=QUEUE)
         m.submodules.lanes = lanes = HeaderLanes(config=self._config)
         connect(m, flipped(self.header), lanes.header)

@@ -6,12 +6,13 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.shift import shifted
+from hdl.config import NicConfig
 from hdl.ports.headers import Departure
 from hdl.ports.packet import packet_stream
 from hdl.wire.constants import ip_offset
 from hdl.wire.headers import IPV4
 
-from .rows import HEAD_BYTES, beat_number, head, sealed_beat
+from .rows import beat_number, head, head_bytes, sealed_beat
 
 __all__ = ["Merge"]
 
@@ -31,12 +32,12 @@ class Merge(wiring.Component):
     Errors: ``error`` of the head or of the payload goes to the frame's last beat. Reset: empty.
     """
 
-    def __init__(self, *, width: int):
-        self._width = width
+    def __init__(self, *, config: NicConfig):
+        self._config, self._width = config, (width := config.width)
         super().__init__(
             {
                 "heads": In(stream.Signature(head(width))),
-                "headers": In(stream.Signature(8 * HEAD_BYTES)),
+                "headers": In(stream.Signature(8 * head_bytes(config))),
                 "payload": In(packet_stream(width)),
                 "go": In(1),
                 "stepped": Out(1),
@@ -131,7 +132,7 @@ class Merge(wiring.Component):
         ]
 
         # Headers, then payload, then zeros. The headers' bytes leave their FIFO a cycle late.
-        parts = -(-HEAD_BYTES // size)
+        parts = -(-head_bytes(self._config) // size)
         headers = Signal(parts * width)
         # Behind the tag or without it; of an IPv6 header there is none.
         checksum = Signal(16, reset_less=True)

@@ -17,23 +17,25 @@ from hdl.wire.headers import (
     IETH,
     IMM_DT,
     RETH,
+    XRCETH,
 )
 from hdl.wire.opcodes import ROCE_OPCODES, Opcode, card_opcodes, services
 
 __all__ = [
-    "EXTENDED_BYTES",
-    "HEAD_BYTES",
+    "FRAME_BYTES",
     "SENT_OPCODES",
     "beat_number",
     "built_bytes",
+    "extended_bytes",
     "head",
+    "head_bytes",
     "lengths",
     "sealed_beat",
     "sent_opcodes",
 ]
 
 #: Headers that a ``TxHeader`` has the fields of.
-FILLED = (RETH, AETH, IMM_DT, IETH, ATOMIC_ETH, ATOMIC_ACK_ETH, DETH, FETH)
+FILLED = (RETH, AETH, IMM_DT, IETH, ATOMIC_ETH, ATOMIC_ACK_ETH, DETH, FETH, XRCETH)
 #: Bytes of them that follow from it. The operands of an atomic are the packet's payload in here.
 BUILT_BYTES = {header: header.size for header in FILLED} | {
     ATOMIC_ETH: ATOMIC_ETH.size - OPERAND_BYTES
@@ -51,10 +53,12 @@ def built_bytes(opcode: Opcode) -> int:
     return sum(BUILT_BYTES[header] for header in opcode.headers)
 
 
-#: Bytes of the longest extended headers, and of all headers with them.
-EXTENDED_BYTES = max(built_bytes(opcode) for opcode in SENT_OPCODES.values())
-HEAD_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + EXTENDED_BYTES
-FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
+#: Bytes of all headers but the extended ones.
+BASE_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size
+#: Bytes of the longest frame of any card: headers, payload, pad and ICRC.
+FRAME_BYTES = max(
+    MIN_FRAME, BASE_BYTES + max(built_bytes(one) for one in SENT_OPCODES.values()) + MAX_MTU + 8
+)
 
 
 def sent_opcodes(config: NicConfig) -> dict[int, Opcode]:
@@ -62,6 +66,21 @@ def sent_opcodes(config: NicConfig) -> dict[int, Opcode]:
     served, known = services(config), card_opcodes(config)
     sent = (code for code in SENT_OPCODES if code in known)
     return {code: SENT_OPCODES[code] for code in sent if SENT_OPCODES[code].transport in served}
+
+
+def extended_bytes(config: NicConfig) -> int:
+    """Bytes of the longest extended headers that this card builds."""
+    return max(built_bytes(opcode) for opcode in card_sends(config))
+
+
+def head_bytes(config: NicConfig) -> int:
+    """Bytes of all headers that this card builds, if they are the longest ones."""
+    return BASE_BYTES + extended_bytes(config)
+
+
+def card_sends(config: NicConfig) -> list[Opcode]:
+    """The opcodes that this card knows and could send."""
+    return [row for code, row in SENT_OPCODES.items() if code in card_opcodes(config)]
 
 
 def head(width: int) -> data.StructLayout:

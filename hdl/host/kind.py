@@ -20,6 +20,7 @@ class FunctionKind:
         image: contents of its configuration space.
         offered: features that it offers, as a mask.
         exclusive: masks of features that a driver must not take together.
+        needs: pairs of masks: a driver must not take the first feature without the second one.
         type_features: how many of the first features, which are the device type's own, are shown.
         queues: number of its virtqueues. vectors: number of its MSI-X vectors.
         control: one engine reads the rows of its control and event queue alone.
@@ -38,3 +39,4 @@ class FunctionKind:
     device: Callable[[], wiring.Component]
     facts: dict[str, int]
     device_bytes: int
+    needs: tuple[tuple[int, int], ...] = ()

@@ -38,6 +38,7 @@ def rdma_kind(config: NicConfig) -> FunctionKind:
         image=rdma_image(config),
         offered=offered_features(config),
         exclusive=(both,) if config.packed and config.srq else (),
+        needs=((RdmaFeature.XRC.mask, RdmaFeature.SRQ.mask),) if config.xrc else (),
         type_features=TYPE_FEATURES,
         queues=config.queues,
         vectors=config.vectors,

@@ -33,6 +33,7 @@ _OFFERED = (
 #: What a card has -> the feature bits of the extensions with which a driver uses it.
 _EXTENSIONS = {
     CardFeature.SRQ: (RdmaFeature.SRQ,),
+    CardFeature.XRC: (RdmaFeature.XRC,),
     CardFeature.EVENTS: (RdmaFeature.EVENTS, RdmaFeature.QUEUE_ERROR),
     CardFeature.RESIZE: (RdmaFeature.RESIZE,),
     CardFeature.MW: (RdmaFeature.MW,),
@@ -81,10 +82,10 @@ class CommonConfig(wiring.Component):
     kept in ``needs_reset``, ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
     Latency: ``done`` two cycles after ``start``.
     Errors: FEATURES_OK is refused (reads back 0) without VERSION_1, with a bit that was not
-    offered, or with two that do not go together; DRIVER_OK is refused without
-    FEATURES_OK; features cannot change after it; a driver cannot clear status bits except by
-    writing 0. During a reset the status reads DEVICE_NEEDS_RESET alone, so never 0, and writes are
-    lost.
+    offered, with two that do not go together, or with one and not what it needs; DRIVER_OK is
+    refused without FEATURES_OK; features cannot change after it; a driver cannot clear status bits
+    except by writing 0. During a reset the status reads DEVICE_NEEDS_RESET alone, so never 0, and
+    writes are lost.
     """
 
     def __init__(self, *, kind: FunctionKind):
@@ -272,6 +273,8 @@ class CommonConfig(wiring.Component):
         acceptable = (driver_features & others) == 0
         for together in self._kind.exclusive:
             acceptable &= (driver_features & together) != together
+        for feature, needed in self._kind.needs:
+            acceptable &= ((driver_features & feature) == 0) | ((driver_features & needed) != 0)
         has_version = driver_features[Feature.VERSION_1]
         grant_features, grant_driver = Signal(), Signal()
         m.d.comb += [

@@ -5,31 +5,31 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.config import NicConfig
 from hdl.ports.packet import packet_beat
 from hdl.wire.constants import bth_offset
 from hdl.wire.headers import BTH
-from hdl.wire.opcodes import MAX_EXTENDED
+from hdl.wire.opcodes import max_extended
 
 __all__ = ["HeaderCollector", "collected", "header_beats"]
 
-#: Bytes of all headers a delivered packet can have.
-HEADER_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + MAX_EXTENDED
 #: Bits of a byte count in a frame: an IP packet of 65535 bytes and its Ethernet header.
 LENGTH_BITS = 18
 
 
-def header_beats(width: int) -> int:
-    """Beats that hold all headers."""
-    return -(-8 * HEADER_BYTES // width)
+def header_beats(config: NicConfig) -> int:
+    """Beats that hold all headers a packet can have that the card delivers."""
+    size = bth_offset(vlan=True, ipv6=True) + BTH.size + max_extended(config)
+    return -(-8 * size // config.width)
 
 
-def collected(width: int) -> data.StructLayout:
+def collected(config: NicConfig) -> data.StructLayout:
     """A beat with the headers up to and including it; ``number`` counts beats and saturates."""
     return data.StructLayout(
         {
-            "beat": packet_beat(width),
-            "number": LENGTH_BITS - ceil_log2(width // 8),
-            "headers": header_beats(width) * width,
+            "beat": packet_beat(config.width),
+            "number": LENGTH_BITS - ceil_log2(config.bytes_per_beat),
+            "headers": header_beats(config) * config.width,
         }
     )
 
@@ -45,14 +45,14 @@ class HeaderCollector(wiring.Component):
 
     LATENCY = 1
 
-    def __init__(self, *, width: int):
-        self._width = width
+    def __init__(self, *, config: NicConfig):
+        self._config, self._width = config, config.width
         super().__init__(
             {
                 "valid": In(1),
-                "beat": In(packet_beat(width)),
+                "beat": In(packet_beat(config.width)),
                 "o_valid": Out(1),
-                "o": Out(collected(width)),
+                "o": Out(collected(config)),
             }
         )
 
@@ -72,7 +72,7 @@ class HeaderCollector(wiring.Component):
         m.d.sync += self.o_valid.eq(self.valid)
         with m.If(self.valid):
             m.d.sync += [beat.eq(self.beat), number.eq(current)]
-            for place in range(header_beats(self._width)):
+            for place in range(header_beats(self._config)):
                 # Of the number before: ``current`` stands behind a carry chain.
                 here = ~self.beat.first & (number == place - 1) if place else self.beat.first
                 with m.If(here):

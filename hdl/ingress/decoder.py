@@ -21,7 +21,7 @@ from hdl.wire.constants import (
 )
 from hdl.wire.gateware import get
 from hdl.wire.headers import ATOMIC_ACK_ETH, BTH, ETHERNET, IPV4, IPV6, VLAN, Header
-from hdl.wire.opcodes import CNP, OPCODES, Payload, card_opcodes
+from hdl.wire.opcodes import CNP, OPCODES, Payload, card_opcodes, max_extended
 
 from .collector import LENGTH_BITS, collected
 
@@ -112,7 +112,7 @@ class Decoder(wiring.Component):
         super().__init__(
             {
                 "i_valid": In(1),
-                "i": In(collected(width)),
+                "i": In(collected(config)),
                 "o_valid": Out(1),
                 "o": Out(trimmed(width)),
                 "plan_valid": Out(1),
@@ -273,7 +273,8 @@ class Decoder(wiring.Component):
     def _lookup(m: Module, config: NicConfig, opcode: Value) -> tuple[Signal, Signal, Signal]:
         """Bytes of extended headers; whether the packet must have no payload; whether that is the
         number of AtomicAckETH, which goes to host memory as READ responses do."""
-        extended, empty, number = Signal(5), Signal(), Signal()
+        extended = Signal(range(max_extended(config) + 1))
+        empty, number = Signal(), Signal()
         with m.Switch(opcode):
             for code, row in (*card_opcodes(config).items(), (CNP, OPCODES[CNP])):
                 size = sum(header.size for header in row.headers if header is not ATOMIC_ACK_ETH)

@@ -96,12 +96,12 @@ class Ingress(wiring.Component):
         m = Module()
         width = self._config.width
         depth = self._config.receive_bytes // self._config.bytes_per_beat
-        m.submodules.collector = collector = HeaderCollector(width=width)
+        m.submodules.collector = collector = HeaderCollector(config=self._config)
         m.submodules.decoder = decoder = Decoder(config=self._config)
         m.submodules.icrc = icrc = IcrcCheck(width=width)
         m.submodules.udp = udp = UdpSum(width=width)
         m.submodules.parser = parser = HeaderParser(
-            bits=header_beats(width) * width, config=self._config
+            bits=header_beats(self._config) * width, config=self._config
         )
         m.submodules.realign = realign = Realign(width=width)
         m.submodules.buffer = buffer = ReceiveBuffer(

@@ -36,9 +36,10 @@ from hdl.wire.headers import (
     RETH,
     UDP,
     VLAN,
+    XRCETH,
     Header,
 )
-from hdl.wire.opcodes import CNP, MAX_EXTENDED, card_opcodes
+from hdl.wire.opcodes import CNP, card_opcodes, max_extended
 
 from .address import AddressMatch
 from .collector import LENGTH_BITS
@@ -48,7 +49,6 @@ from .rows import ATOMIC_OR_GID, KEPT, RETH_OR_IP
 
 __all__ = ["HeaderChecks", "HeaderParser"]
 
-L4_BYTES = UDP.size + BTH.size + MAX_EXTENDED
 EXTENDED_AT = UDP.size + BTH.size
 
 
@@ -128,7 +128,7 @@ class HeaderParser(wiring.Component):
         vlan = is_vlan(headers)
         v6 = is_ipv6(headers) if self._config.ipv6 else Const(0)
         ip = Signal(8 * IPV6.size, reset_less=True)
-        l4 = Signal(8 * L4_BYTES, reset_less=True)
+        l4 = Signal(8 * (EXTENDED_AT + max_extended(self._config)), reset_less=True)
         kind1 = Signal(data.StructLayout({"vlan": 1, "ipv4": 1, "ipv6": 1}), reset_less=True)
         plain, tagged = (headers[8 * ip_offset(vlan=tag) :][: len(ip)] for tag in (False, True))
         kind = Signal(2)
@@ -157,7 +157,7 @@ class HeaderParser(wiring.Component):
         row, gid = Signal(KEPT, reset_less=True), Signal(128, reset_less=True)
         m.d.sync += [
             *self._fields(m, row, ip, l4, kind1.ipv6),
-            row.src_mac.eq(src_mac),
+            row.src_mac.eq(self._sender(l4, src_mac)),
             gid.eq(self._gid(ip, "destination", kind1.ipv6)),
         ]
         checks3 = self._checks(m, dst_mac, ip, l4, kind1)
@@ -290,6 +290,14 @@ class HeaderParser(wiring.Component):
         ]
         return checks
 
+    def _sender(self, l4: Value, src_mac: Value) -> Value:
+        """The sender's MAC address, or in its place what XRCETH names (``named_srq``)."""
+        known = card_opcodes(self._config).items()
+        if not (names := [code for code, one in known if XRCETH in one.headers]):
+            return src_mac
+        names_srq = get(l4, BTH, "opcode", at=UDP.size).matches(*names)
+        return Mux(names_srq, get(l4, XRCETH, "srq", at=EXTENDED_AT), src_mac)
+
     @staticmethod
     def _gid(ip: Value, field: str, v6: Value) -> Value:
         return Mux(v6, raw(ip, IPV6, field), Cat(_PREFIX, raw(ip, IPV4, field)))
@@ -302,13 +310,16 @@ class HeaderParser(wiring.Component):
 
         def extended(header: Header, field: str) -> Value:
             found = get(l4, header, field, at=EXTENDED_AT)
-            if header is not RETH or not self._config.placement:
+            # RETH and AtomicETH begin alike. Behind FETH there is no AtomicETH.
+            before = (XRCETH,) if header is ATOMIC_ETH else (FETH, XRCETH)
+            known = card_opcodes(self._config).items()
+            behind = [code for code, one in known if one.headers[:1] and one.headers[0] in before]
+            if not behind:
                 return found
-            return Mux(behind_feth, get(l4, RETH, field, at=EXTENDED_AT + FETH.size), found)
+            other = get(l4, header, field, at=EXTENDED_AT + FETH.size)
+            return Mux(bth("opcode").matches(*behind), other, found)
 
-        behind_feth = bth("opcode").matches(
-            *(c for c, one in card_opcodes(self._config).items() if FETH in one.headers)
-        )
+        assert FETH.size == XRCETH.size
         imm, deth = self._by_opcode(m, l4)
         # Of a datagram: what its GRH area needs of the IP header and no other field has.
         of_ip = data.View(RETH_OR_IP, Mux(v6, ip[:64], Cat(ip[16:64], ip[80:96]))).reth
@@ -347,7 +358,8 @@ class HeaderParser(wiring.Component):
                 with m.Case(code):
                     m.d.comb += deth.eq(DETH in names)
                     if IETH in names:
-                        key = get(l4, IETH, "rkey", at=EXTENDED_AT)
+                        before = sum(h.size for h in names[: names.index(IETH)])
+                        key = get(l4, IETH, "rkey", at=EXTENDED_AT + before)
                         m.d.comb += found.invalidate_rkey.eq(key)
                     elif IMM_DT in names:
                         before = sum(h.size for h in names[: names.index(IMM_DT)])

@@ -10,21 +10,22 @@ from hdl.config import NicConfig
 from hdl.ports.packet import packet_beat, packet_stream
 from hdl.wire.constants import ICRC_BYTES, MAX_PAD, bth_offset
 from hdl.wire.headers import BTH
-from hdl.wire.opcodes import MAX_EXTENDED
+from hdl.wire.opcodes import max_extended
 
 from .frame_fifo import FrameFifo
 
 __all__ = ["Loopback", "frame_beats"]
 
-#: Bytes of a frame beside its payload: headers, pad and ICRC.
-HEADER_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + MAX_EXTENDED + MAX_PAD + ICRC_BYTES
+#: Bytes of a frame beside its payload and its extended headers: headers, pad and ICRC.
+HEADER_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + MAX_PAD + ICRC_BYTES
 #: Beats that are held for longer than a frame turns round, with a margin.
 MARGIN = 4
 
 
 def frame_beats(config: NicConfig) -> int:
     """Return how many beats the longest frame of a card has."""
-    return -(-(config.mtu + HEADER_BYTES) // config.bytes_per_beat)
+    longest = config.mtu + HEADER_BYTES + max_extended(config)
+    return -(-longest // config.bytes_per_beat)
 
 
 def _depth(beats: int) -> int:

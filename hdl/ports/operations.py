@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
+from hdl.abi.enums import QpType
 from hdl.abi.operations import WORK_REQUESTS, WorkRequest
 from hdl.config import CardFeature, NicConfig
 from hdl.wire.headers import DETH
 from hdl.wire.opcodes import (
     OPCODES,
+    QP_CODE,
+    QP_REQUESTS,
     QP_TRANSPORT,
     SERVICES,
     Answer,
@@ -41,6 +44,8 @@ __all__ = [
     "is_datagram",
     "is_flush",
     "is_placement",
+    "is_type",
+    "names_source",
     "packet_code",
     "packet_serves",
     "request_fields",
@@ -181,15 +186,26 @@ def decode_request(
 
 
 def _types(service: Transport, qp_type: Value) -> Value:
-    """Whether a QP of this type (ABI) uses ``service``."""
-    return qp_type.matches(*(one.value for one, used in QP_TRANSPORT.items() if used is service))
+    """Whether a QP of this type (``QP_CODE``) uses ``service``."""
+    return qp_type.matches(*(QP_CODE[one] for one, used in QP_TRANSPORT.items() if used is service))
+
+
+def is_type(config: NicConfig, qp_type: Value, *types: QpType) -> Value:
+    """Whether a QP (``QP_CODE``) is of one of ``types``, as far as the card has these."""
+    served = services(config)
+    return qp_type.matches(*(QP_CODE[one] for one in types if QP_TRANSPORT[one] in served))
 
 
 def packet_serves(config: NicConfig, operation: PacketOperation, qp_type: Value) -> Value:
-    """Whether the packet's service is the QP's, and one that the card serves."""
+    """Whether the packet's service is the QP's, and one that the card serves. Of the two ends of
+    an XRC connection one gets requests alone, and the other one answers."""
     hit = Const(0, 1)
     for service in services(config):
-        hit |= (operation.service == service) & _types(service, qp_type)
+        mine = _types(service, qp_type)
+        if service is Transport.XRC:
+            asks = is_type(config, qp_type, QpType.XRC_INI)
+            mine &= operation.response == asks
+        hit |= (operation.service == service) & mine
     return operation.served & hit
 
 
@@ -199,7 +215,8 @@ def request_serves(config: NicConfig, operation: RequestOperation, qp_type: Valu
     served = services(config)
     for bit, service in zip(operation.services, SERVICES, strict=True):
         if service in served:
-            hit |= bit & _types(service, qp_type)
+            posts = (one for one, used in QP_REQUESTS.items() if used is service)
+            hit |= bit & is_type(config, qp_type, *posts)
     return hit
 
 
@@ -220,6 +237,13 @@ def is_datagram(config: NicConfig, qp_type: Value) -> Value:
         if all(DETH in row.headers for row in OPCODES.values() if row.transport is service):
             hit |= _types(service, qp_type)
     return hit
+
+
+def names_source(config: NicConfig, operation: PacketOperation) -> Value:
+    """Whether a packet is a request that names the receive queue for it (XRCETH)."""
+    if not config.xrc:
+        return Const(0, 1)
+    return (operation.service == Transport.XRC) & ~operation.response
 
 
 def is_flush(config: NicConfig, operation: PacketOperation) -> Value:

@@ -75,6 +75,7 @@ class SourceKind(enum.Enum, shape=2):
 
     PRIVATE = 0  # the receive queue of one QP, whose pair index is the source's number
     SHARED = 1  # a shared receive queue, in the receive queue of a pair that is no QP's
+    NAMED = 2  # none of its own: each packet names a shared receive queue (XRC)
 
 
 class ReceiveSource(data.Struct):
@@ -96,9 +97,9 @@ class QpCfg(data.Struct):
     """What MODIFY_QP decides."""
 
     state: QpState  # state of the QP, ABI values
-    type: 3  # ABI values: RC 2, UC 3, UD 4
+    type: 3  # ``QP_CODE`` (hdl/wire/opcodes.py): RC 2, UC 3, UD 4; ``XRC_QUEUE``
     function: 8  # guest function that the QP belongs to
-    pd: 16  # protection domain of the QP
+    pd: 16  # protection domain of the QP; of an XRC target, which has none: its XRC domain
     recv_pd: 16  # protection domain of the regions which the WQEs of ``source`` name
     send_cq: CqNumber  # completion queue of its send WQEs
     recv_cq: CqNumber  # completion queue of the WQEs of ``source`` that this QP takes
@@ -229,6 +230,7 @@ class QpRx(data.Struct):
     replay_skip: 24  # duplicate READ: packets of that resource to leave out
     replay_seq: 4  # changes with each replay that is asked for; never back to 0
     error: 1  # the receive side stopped on an error: nothing is accepted, receives are flushed
+    srq: 24  # XRC target: the receive queue that its current message has named
 
 
 class QpReply(data.Struct):
@@ -254,6 +256,7 @@ class ReadResource(data.Struct):
     msn: 24
     number: 8  # modulo 256, as in ``QpReply.read_head``; another one: it has been overwritten
     atomic: 1  # its answer waits for its result, of ``length`` bytes: 0 for FLUSH, ATOMIC WRITE
+    pd: 16  # protection domain of its key, on cards with XRC: else it is the QP's
 
 
 class Outstanding(data.Struct):
@@ -333,7 +336,7 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
     if not config.placement:
         cuts |= {"flush": 0}
     # Of a message's address one bit more tells that it is beyond all regions.
-    responder = _kept(QpRx, {"va": address + 1})
+    responder = _kept(QpRx, {"va": address + 1} | ({} if config.xrc else {"srq": 0}))
     absent: dict[str, int] = {}
     if not config.placement:
         absent |= {"placement": 0, "flush": 0}
@@ -354,6 +357,7 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
         "qp_rx": responder,
         "qp_rx_ahead": responder,
         "queues": rings,
+        "resources": _kept(ReadResource, {} if config.xrc else {"pd": 0}),
     }
 
 

@@ -10,7 +10,7 @@ from amaranth.lib import data
 from hdl.abi import virtio_rdma
 from hdl.abi.extensions import WR_BIND
 from hdl.abi.layout import Struct, amaranth_layout
-from hdl.abi.virtio_rdma import WR_RDMA, WR_REG, WR_UD
+from hdl.abi.virtio_rdma import POST_SEND, WR_RDMA, WR_REG, WR_UD
 from hdl.wire.gateware import swap
 
 from .rows import PlacementRights, ReadSink
@@ -29,7 +29,10 @@ __all__ = [
     "ex",
     "flush_job",
     "in_va",
+    "named_srq",
     "operands",
+    "remote_srq",
+    "sent_srq",
     "wire_flush",
     "wqe_flush",
     "written_word",
@@ -102,6 +105,11 @@ OPERANDS = data.UnionLayout(
 #: Fields of a ``Destination`` in which the operands of BIND_MW go on.
 BIND_FIELDS = ("pd", "flow_label", "traffic_class", "sl", "dgid")
 
+#: Bits of the number of a shared receive queue on the wire.
+SRQ_BITS = 24
+#: Where a WQE has the queue that a request of XRC names, counted from its address vector's GID.
+_SRQ_AT = 8 * (POST_SEND.offset("wr.xrc.remote_srqn") - POST_SEND.offset("wr.ud.av.dgid"))
+
 
 def ex(row) -> data.View:
     """The ``imm`` of a row, an ``EX``."""
@@ -132,6 +140,23 @@ def written_word(header) -> Value:
     """The payload of an ATOMIC WRITE, byte 0 in bits 7:0. It lies behind RETH, where AtomicETH has
     the second half of its first operand and the first half of its second one."""
     return Cat(swap(header.swap_add[:32]), swap(header.compare[32:]))
+
+
+def remote_srq(destination) -> Value:
+    """The number of the receive queue that a request of XRC names, in the ``Destination`` that its
+    WQE has the address vector of a datagram in."""
+    return destination.dgid[_SRQ_AT : _SRQ_AT + SRQ_BITS]
+
+
+def sent_srq(header) -> Value:
+    """XRCETH of a ``TxHeader``: only answers have an MSN, and only requests this."""
+    return header.msn
+
+
+def named_srq(header) -> Value:
+    """XRCETH of an ``RxHeader`` or of a row of ``KEPT``. It has the place of the sender's MAC
+    address, for which nobody asks behind ingress."""
+    return header.src_mac[:SRQ_BITS]
 
 
 def in_va(row) -> data.View:

@@ -128,7 +128,7 @@ class SendFetch(wiring.Component):
         m.submodules.answers = StreamFifo(shape=waiting, depth=ANSWERS)
         slow_line = Signal(ceil_log2(config.send_lines), reset_less=True)
         self._verdicts(m, slow_line)
-        kept = config.ud or config.windows
+        kept = config.keeps_destinations
         self._answers(m, answered, self._destinations(m, slow_line) if kept else 1)
         return m
 

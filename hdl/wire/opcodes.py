@@ -34,12 +34,14 @@ __all__ = [
     "ATOMIC_BYTES",
     "CNP",
     "CNP_PAYLOAD",
-    "MAX_EXTENDED",
     "NO_RIGHTS",
     "OPCODES",
+    "QP_CODE",
+    "QP_REQUESTS",
     "QP_TRANSPORT",
     "ROCE_OPCODES",
     "SERVICES",
+    "XRC_QUEUE",
     "Answer",
     "Kind",
     "Opcode",
@@ -49,6 +51,7 @@ __all__ = [
     "Psns",
     "Transport",
     "card_opcodes",
+    "max_extended",
     "services",
 ]
 
@@ -69,7 +72,24 @@ QP_TRANSPORT = {
     QpType.RC: Transport.RC,
     QpType.UC: Transport.UC,
     QpType.UD: Transport.UD,
+    QpType.XRC_INI: Transport.XRC,
+    QpType.XRC_TGT: Transport.XRC,
 }
+#: The service whose work requests a QP of each type posts: an initiator of XRC is a requester of
+#: RC. A target posts none.
+QP_REQUESTS = {
+    QpType.GSI: Transport.UD,
+    QpType.RC: Transport.RC,
+    QpType.UC: Transport.UC,
+    QpType.UD: Transport.UD,
+    QpType.XRC_INI: Transport.RC,
+}
+#: The number that the card has for a type, in 3 bits: the ABI's, where that fits.
+QP_CODE = {kind: int(kind) for kind in QpType} | {QpType.XRC_INI: 5, QpType.XRC_TGT: 6}
+#: ... and for a pair that is no QP's but that of an XRC receive queue. Of its row count
+#: ``function``, ``qpn`` (the number that packets name it by), ``pd`` (its domain), ``recv_pd`` and
+#: ``recv_cq``; it stays in RESET.
+XRC_QUEUE = 7
 
 
 class Kind(IntEnum):
@@ -279,6 +299,7 @@ _SERVICE_FEATURES = {
     Transport.RC: CardFeature.BASE,
     Transport.UC: CardFeature.UC,
     Transport.UD: CardFeature.UD,
+    Transport.XRC: CardFeature.XRC,
 }
 
 
@@ -352,27 +373,28 @@ OPCODES: dict[int, Opcode] = {
     )
 }
 
-#: Those the NIC delivers: RC, UC and UD.
+#: Those that a NIC may deliver: RC, UC, UD and XRC.
 ROCE_OPCODES: dict[int, Opcode] = {
     code: opcode
     for code, opcode in OPCODES.items()
-    if opcode.transport in (Transport.RC, Transport.UC, Transport.UD)
+    if opcode.transport in (Transport.RC, Transport.UC, Transport.UD, Transport.XRC)
 }
-#: Bytes of the longest extended headers among them.
-MAX_EXTENDED = max(opcode.extended for opcode in ROCE_OPCODES.values())
-#: Services of which some card executes something, in the order of their numbers.
+#: Services with work requests of their own, in the order of their numbers.
 SERVICES: tuple[Transport, ...] = tuple(
-    transport
-    for transport in Transport
-    if any(opcode.feature and opcode.transport is transport for opcode in OPCODES.values())
+    transport for transport in Transport if transport in QP_REQUESTS.values()
 )
 
 
 def card_opcodes(config: NicConfig) -> dict[int, Opcode]:
-    """Those of ``ROCE_OPCODES`` that this card knows: FLUSH and ATOMIC WRITE are unknown to one
-    that does not execute them."""
-    lacking = {CardFeature.PLACEMENT} - config.features
+    """Those of ``ROCE_OPCODES`` that this card knows: FLUSH, ATOMIC WRITE and those of XRC are
+    unknown to one that does not execute them."""
+    lacking = {CardFeature.PLACEMENT, CardFeature.XRC} - config.features
     return {code: row for code, row in ROCE_OPCODES.items() if row.feature not in lacking}
+
+
+def max_extended(config: NicConfig) -> int:
+    """Bytes of the longest extended headers of a packet that this card knows."""
+    return max(opcode.extended for opcode in card_opcodes(config).values())
 
 
 def services(config: NicConfig) -> tuple[Transport, ...]:

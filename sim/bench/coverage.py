@@ -99,6 +99,7 @@ _SERVICES = {
     QpType.UC: Transport.UC,
     QpType.UD: Transport.UD,
     QpType.GSI: Transport.UD,
+    QpType.XRC_INI: Transport.XRC,
 }
 
 

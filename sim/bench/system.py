@@ -208,8 +208,11 @@ async def connect(
     return qps[0], qps[1]
 
 
-async def join(nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions) -> None:
-    """Bring two QPs that are in RESET to RTS, each as the other's peer."""
+async def join(
+    nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions, *, receives: int | None = None
+) -> None:
+    """Bring two QPs that are in RESET to RTS, each as the other's peer; the end ``receives``, if
+    one is named, to RTR alone."""
     o = options
 
     def attr(i: int) -> QPAttr:
@@ -237,7 +240,9 @@ async def join(nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions) ->
             ah_attr=AHAttr(gr=route, sl=o.priority, roce_dmac=other.mac),
         )
 
-    await together(*(qp.to_rts(attr(i)) for i, qp in enumerate(qps)))
+    await together(
+        *((qp.to_rtr if i == receives else qp.to_rts)(attr(i)) for i, qp in enumerate(qps))
+    )
 
 
 class System:

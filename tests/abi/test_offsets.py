@@ -16,8 +16,8 @@ STRUCTS = {struct.name: struct for struct in virtio_rdma.STRUCTS}
 OPAQUE = {"sys_image_guid": "u8[8]", "ex": "ex_u"}
 #: Fields that extensions have in the specification's reserved bytes, which are called ``reserved``.
 EXTENSION_FIELDS = {
-    "virtio_rdma_config": ["max_srq", "max_srq_wr", "max_srq_sge", "max_memcpy_length"],
-    "cmd_create_qp": ["srqn"],
+    "virtio_rdma_config": ["max_srq", "max_srq_wr", "max_srq_sge", "max_xrcd", "max_memcpy_length"],
+    "cmd_create_qp": ["srqn", "xrcdn"],
 }
 
 
@@ -33,7 +33,7 @@ def test_offsets_and_sizes(name):
         [place.path, place.kind.type_name, place.offset, place.size]
         for place in struct.places()
         if not place.path.startswith(
-            ("ex.", "wr.bind", "wr.flush", "wr.atomic_write")
+            ("ex.", "wr.bind", "wr.flush", "wr.atomic_write", "wr.xrc")
         )  # of an extension
     ]
     expected = [
@@ -144,7 +144,8 @@ def test_sequences():
         "INV_EEC_STATE_ERR FATAL_ERR RESP_TIMEOUT_ERR GENERAL_ERR"
     )
     assert numbers(enums.QpState) == sequence("RESET INIT RTR RTS SQD SQE ERR")
-    assert numbers(enums.QpType) == sequence("SMI GSI RC UC UD")
+    types = sequence("SMI GSI RC UC UD") | {"XRC_INI": 9, "XRC_TGT": 10}  # libibverbs' numbers
+    assert numbers(enums.QpType) == types
     assert numbers(enums.PortState) == sequence("NOP DOWN INIT ARMED ACTIVE ACTIVE_DEFER")
     assert numbers(enums.GidType) == sequence("IB ROCE_V1 ROCE_V2")
     assert [mtu.octets for mtu in enums.Mtu] == [256, 512, 1024, 2048, 4096]

@@ -6,7 +6,7 @@ from amaranth.lib import data
 from hdl.config import NicConfig
 from hdl.context.table import Table
 from hdl.ports.headers import AddressVector
-from hdl.ports.rows import MrRow, QpCfg, QpRx, QpTx, QueueRow, kept_bits
+from hdl.ports.rows import MrRow, QpCfg, QpRx, QpTx, QueueRow, ReadResource, kept_bits
 from tests.simulate import simulate
 
 ROWS = {
@@ -16,6 +16,7 @@ ROWS = {
     "qp_rx": QpRx,
     "qp_rx_ahead": QpRx,
     "queues": QueueRow,
+    "resources": ReadResource,
 }
 
 
@@ -29,12 +30,14 @@ def left_out(config):
 
 
 def test_a_card_with_everything_keeps_all():
-    card = NicConfig(page_sizes=True, two_level=True, mw=True, placement=True, memcpy=True)
+    card = NicConfig(
+        page_sizes=True, two_level=True, mw=True, placement=True, memcpy=True, xrc=True
+    )
     assert set(left_out(card).values()) == {0}
 
 
 def test_of_a_short_address_the_bits_that_can_be_set():
-    out = left_out(NicConfig(address_bits=24, placement=True, memcpy=True))
+    out = left_out(NicConfig(address_bits=24, placement=True, memcpy=True, xrc=True))
     va = data.Layout.cast(QpRx)["va"]
     assert out["qp_rx"] == out["qp_rx_ahead"] == ((1 << 64) - (1 << 25)) << va.offset
     assert out["queues"].bit_count() == 3 * 40
@@ -57,14 +60,21 @@ def test_without_placement_the_rights_of_flush():
     out = left_out(NicConfig(memcpy=True))
     assert out["qp_cfg"] == 7 << Shape.cast(QpCfg).width - 4
     assert out["mrs"] == 3 << Shape.cast(MrRow).width - 2
-    assert not out["qp_rx"] and not out["queues"]
+    assert not out["queues"]
 
 
 def test_without_copies_the_bits_of_a_qp_that_copies():
     out = left_out(NicConfig(placement=True))
     assert out["qp_cfg"] == 1 << Shape.cast(QpCfg).width - 1
     assert out["qp_tx"] == 1 << data.Layout.cast(QpTx)["copying"].offset
-    assert not out["qp_rx"] and not out["queues"]
+    assert not out["queues"]
+
+
+def test_without_xrc_what_messages_name():
+    out = left_out(NicConfig(placement=True, memcpy=True))
+    assert out["qp_rx"] == out["qp_rx_ahead"] == (1 << 24) - 1 << Shape.cast(QpRx).width - 24
+    assert out["resources"] == (1 << 16) - 1 << Shape.cast(ReadResource).width - 16
+    assert not out["qp_cfg"] and not out["queues"]
 
 
 def test_neither_the_owner_nor_the_firmware_sets_the_others():

@@ -1,19 +1,23 @@
 """Queue pairs: creation, every transition, every value, the rows that follow."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firmware.qp import udp_source_port
 from hdl.abi.enums import ControlCommand as C
+from hdl.abi.enums import ExtensionCommand as X
 from hdl.abi.enums import QpAttrMask as M
 from hdl.abi.enums import QpState as S
 from hdl.abi.enums import QpType as T
+from hdl.abi.enums import RdmaFeature
 from hdl.abi.virtio_rdma import CMD_MODIFY_QP
 from hdl.csr.map import row_map
 from hdl.wire.constants import mapped_gid
-from tests.firmware.fake_hardware import CONFIG, Bench, finish
-from tests.firmware.transition_table import TABLE
+from tests.firmware.fake_hardware import ALL_TYPES, CONFIG, Bench, finish
+from tests.firmware.transition_table import TABLE, XRC_TYPES
 
 AH = dict(
     grh=dict(
@@ -60,11 +64,24 @@ CREATION = dict(
 )
 
 
+#: What CREATE_QP names of a QP of these types: nothing of a receiver, or a domain alone.
+XRC_CREATION = {
+    T.XRC_INI: dict(max_recv_wr=0, max_recv_sge=0, recv_cqn=0),
+    T.XRC_TGT: dict.fromkeys(CREATION, 0) | {"xrcdn": 1},
+}
+EXTENDED = dataclasses.replace(CONFIG, xrc=True)
+
+
 class QpBench(Bench):
-    """With a PD, two CQs, a GID and one QP of a type."""
+    """With a PD, two CQs, a GID and one QP of a type; of XRC, with a domain as well."""
 
     def __init__(self, type_=T.RC, state=S.RESET, **options):
+        if type_ in XRC_TYPES:
+            options = {"config": EXTENDED, "qp_types": ALL_TYPES | {*XRC_TYPES}} | options
         super().__init__(**options)
+        if type_ in XRC_TYPES:
+            self.hardware.features = RdmaFeature.SRQ.mask | RdmaFeature.XRC.mask
+            self.ok(X.ALLOC_XRCD)
         self.ok(C.CREATE_PD)
         self.ok(C.CREATE_CQ, cqe=8)
         self.ok(C.CREATE_CQ, cqe=8)
@@ -87,7 +104,8 @@ class QpBench(Bench):
             self.stop_sending()
 
     def create(self, type_=T.RC, **changes):
-        return self.ok(C.CREATE_QP, **CREATION | {"qp_type": type_} | changes).qpn
+        extended = XRC_CREATION.get(type_, {})
+        return self.ok(C.CREATE_QP, **CREATION | extended | {"qp_type": type_} | changes).qpn
 
     def mask(self, state):
         """The attributes that the way to ``state`` needs."""

@@ -1,4 +1,5 @@
-"""MODIFY_QP: every type, transition and mask bit, compared with the InfiniBand tables."""
+"""MODIFY_QP: every type, transition and mask bit, compared with the InfiniBand tables; T-X13 among
+them."""
 
 import pytest
 
@@ -8,10 +9,11 @@ from hdl.abi.enums import QpAttrMask as M
 from hdl.abi.enums import QpState as S
 from hdl.abi.enums import QpType as T
 from tests.firmware.test_qp import QpBench
-from tests.firmware.transition_table import TABLE, TYPES
+from tests.firmware.transition_table import TABLE, TYPES, XRC_TYPES
 
 #: In the tables, but without a meaning here: there is no path migration (VR-3.25).
 NOT_OFFERED = M.ALT_PATH
+ALL = (*TYPES, *XRC_TYPES)
 
 
 class Walker:
@@ -34,12 +36,13 @@ class Walker:
 
 
 def starts(type_):
-    """States that a QP of the type can be in: RC has no SQE."""
-    return [state for state in S if (type_, state) != (T.RC, S.SQE)]
+    """States that a QP of the type can be in: only unreliable ones have SQE."""
+    return [state for state in S if type_ not in (T.RC, *XRC_TYPES) or state != S.SQE]
 
 
 @pytest.mark.parametrize(
-    ("type_", "start"), [(type_, start) for type_ in TYPES for start in starts(type_)]
+    ("type_", "start"),
+    [(type_, start) for type_ in ALL for start in starts(type_)],
 )
 def test_every_mask(type_, start):
     """The required attributes alone; one missing; one more, of all that there are."""
@@ -68,7 +71,8 @@ def test_every_mask(type_, start):
 
 
 @pytest.mark.parametrize(
-    ("type_", "state"), [(type_, start) for type_ in TYPES for start in starts(type_)]
+    ("type_", "state"),
+    [(type_, start) for type_ in ALL for start in starts(type_)],
 )
 def test_every_mask_without_state(type_, state):
     """Without STATE the QP stays where it is, whatever ``qp_state`` holds."""

@@ -42,7 +42,7 @@ def frame(rng: random.Random) -> tuple[bytes, dict[str, int]]:
 def test_groups_of_frames_that_follow_each_other():
     rng = random.Random(2)
     config = NicConfig(width=WIDTH, gids=4, groups=4)
-    dut = HeaderParser(bits=header_beats(WIDTH) * WIDTH, config=config)
+    dut = HeaderParser(bits=header_beats(config) * WIDTH, config=config)
     frames = [frame(rng) for _ in range(80)]
     assert sum(wanted["found"] for _, wanted in frames) > 10
 
@@ -59,7 +59,7 @@ def test_groups_of_frames_that_follow_each_other():
             [*frames, *[(bytes(64), {})] * HeaderParser.LATENCY], [*later, *frames], strict=True
         ):
             ctx.set(
-                dut.headers, int.from_bytes(octets[: header_beats(WIDTH) * WIDTH // 8], "little")
+                dut.headers, int.from_bytes(octets[: header_beats(config) * WIDTH // 8], "little")
             )
             if wanted:
                 checks = {name: ctx.get(dut.checks[name]) for name in ("mac", "multicast")}
@@ -79,7 +79,7 @@ def test_a_card_without_ipv6_takes_ipv4_alone():
     """A frame of IPv6 has an unknown EtherType, whatever else is in it; the others are found."""
     rng = random.Random(3)
     config = NicConfig(width=WIDTH, gids=4, ipv6=False, ud=False)
-    dut = HeaderParser(bits=header_beats(WIDTH) * WIDTH, config=config)
+    dut = HeaderParser(bits=header_beats(config) * WIDTH, config=config)
     frames = []
     for _ in range(60):
         source, gid = rng.choice([(GIDS[1], GIDS[0]), (GIDS[3], GIDS[2])])
@@ -97,7 +97,7 @@ def test_a_card_without_ipv6_takes_ipv4_alone():
         sources = []
         for n in range(len(frames) + late):
             if n < len(frames):
-                octets = frames[n][2][: header_beats(WIDTH) * WIDTH // 8]
+                octets = frames[n][2][: header_beats(config) * WIDTH // 8]
                 ctx.set(dut.headers, int.from_bytes(octets, "little"))
                 ctx.set(dut.frame_length, len(frames[n][2]))
             sources.append(ctx.get(dut.o.src_gid))

@@ -1,5 +1,5 @@
 """The card of the benches beside this file: the default one, as wide as the test asks for; or one
-with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well, or these and MEMCPY."""
+with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well, or these and MEMCPY, or XRC."""
 
 import os
 from dataclasses import replace
@@ -13,5 +13,7 @@ HOT = NicConfig(width=CONFIG.width, qps=1024, hot_qps=16)
 PLACEMENT = replace(CONFIG, placement=True, persistence=True)
 #: With copies inside host memory as well.
 MEMCPY = replace(PLACEMENT, memcpy=True)
+#: With XRC.
+XRC = replace(CONFIG, xrc=True)
 if os.environ.get("ROCINANTE_HOT"):
     CONFIG = HOT

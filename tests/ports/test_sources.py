@@ -16,7 +16,7 @@ from tests.queues import wqes
 from tests.queues.test_one_by_one import CONFIG, DEADLINE, Host, answer, offer
 from tests.simulate import simulate
 
-KIND = 2
+KIND = 3
 
 
 @pytest.fixture

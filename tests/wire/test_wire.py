@@ -17,7 +17,7 @@ from hdl.config import NicConfig
 from hdl.wire import constants, docs, gateware
 from hdl.wire.headers import BTH, ETHERNET, HEADERS, IPV4, IPV6, RETH, VLAN, Header
 from hdl.wire.headers import UDP as UDP_HEADER
-from hdl.wire.opcodes import MAX_EXTENDED, OPCODES, ROCE_OPCODES, Payload, card_opcodes
+from hdl.wire.opcodes import OPCODES, ROCE_OPCODES, Payload, card_opcodes, max_extended
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
 
@@ -31,7 +31,7 @@ SIZES = {
 
 def test_sizes():
     assert {header.name: header.size for header in HEADERS} == SIZES
-    assert MAX_EXTENDED == 28
+    assert max_extended(NicConfig()) == 28 and max_extended(NicConfig(xrc=True)) == 32
     assert constants.MIN_HEADERS == 54
 
 
@@ -99,7 +99,10 @@ def test_opcodes():
     newer = {0x1C, 0x1D}  # of release 1.5, which scapy does not know
     known = {code for code in OPCODES if code < 0x80} - newer
     assert known == {code for code in scapy if code < 0x80}
-    assert set(ROCE_OPCODES) - newer == {code for code in scapy if code >> 5 in (0, 1, 3)}
+    extended_connections = {code for code in ROCE_OPCODES if code >> 5 == 5}
+    assert extended_connections == {0xA0 | code for code in scapy if code >> 5 == 0}
+    others = set(ROCE_OPCODES) - newer - extended_connections
+    assert others == {code for code in scapy if code >> 5 in (0, 1, 3)}
     extended = {code: row.extended for code, row in OPCODES.items()}
     assert [extended[code] for code in (0x06, 0x0B, 0x0C, 0x11, 0x12, 0x13)] == [
         16, 20, 16, 4, 12, 28,
@@ -111,8 +114,9 @@ def test_opcodes():
     assert OPCODES[0x0C].payload is Payload.NONE and OPCODES[0x0E].payload is Payload.FULL
     assert [extended[code] for code in sorted(newer)] == [20, 16]
     assert [OPCODES[code].payload for code in sorted(newer)] == [Payload.NONE, Payload.WORD]
-    assert card_opcodes(NicConfig(placement=True)) == ROCE_OPCODES
-    assert set(card_opcodes(NicConfig())) == set(ROCE_OPCODES) - newer
+    assert card_opcodes(NicConfig(placement=True, xrc=True)) == ROCE_OPCODES
+    assert set(card_opcodes(NicConfig(xrc=True))) == set(ROCE_OPCODES) - newer
+    assert set(card_opcodes(NicConfig())) == others
     assert OPCODES[0x0E].response and OPCODES[0x11].response and not OPCODES[0x0C].response
 
 

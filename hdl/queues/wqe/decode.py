@@ -224,7 +224,7 @@ class WqeDecode(wiring.Component):
             with m.If(~self.receive):
                 m.d.comb += wqe.length.eq(fields.length(wqe.operation, total, uneven))
         m.d.comb += [wqe[name].eq(fields[name]) for name in FIELDS]
-        if self._config.ud or self._config.windows:
+        if self._config.keeps_destinations:
             m.d.comb += self.o.payload.destination.eq(fields.destination(m))
         # The sum is more than MAX_MESSAGE: without a carry chain.
         exceeds = sum_[MESSAGE_BITS:].any() | (

@@ -91,7 +91,7 @@ class ElementFields:
     @staticmethod
     def names(config: NicConfig) -> tuple[str, ...]:
         """The fields that a card reads."""
-        vector = ADDRESS_VECTOR if config.ud else BIND_FIELDS if config.windows else ()
+        vector = ADDRESS_VECTOR if config.ud else BIND_FIELDS if config.keeps_destinations else ()
         named = (NAMED,) if config.placement else ()
         return (*FIELDS, *(OPERANDS if config.atomics else ()), *named, *vector)
 

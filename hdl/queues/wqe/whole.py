@@ -261,7 +261,7 @@ class WholeWqes(wiring.Component):
                 element.operands.eq(pair),
                 element.is_atomic.eq(wqe.operation.kind == Kind.ATOMIC),
             ]
-        if config.ud or config.windows:
+        if config.keeps_destinations:
             m.d.comb += verdict.destination.eq(fields.destination(m))
 
     def _keep(self, m: Module, element: _Element, number: int) -> None:

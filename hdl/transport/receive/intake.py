@@ -1,9 +1,10 @@
 """The intake of the receive side: packets and pokes in turn, with the rows of their QP."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.abi.enums import QpType
 from hdl.common.count import COUNT, increment
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import ACTIVATION_FLAGS, NicConfig
@@ -12,9 +13,10 @@ from hdl.ports.context import ContextRead
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.numbers import QpNumber, card_number, ordinal_of
-from hdl.ports.operations import decode_packet, unanswered
-from hdl.ports.rows import QpAck, QpRx, QpSent, QpState
-from hdl.wire.opcodes import Kind
+from hdl.ports.operations import decode_packet, is_type, names_source, unanswered
+from hdl.ports.rows import QpAck, QpRx, QpSent, QpState, RxMessage, SourceKind
+from hdl.ports.shared import named_srq
+from hdl.wire.opcodes import XRC_QUEUE, Kind
 
 from ..recovery.qp_timers import TimerKind, TimerRow
 from .completer_ahead import Coming
@@ -117,7 +119,7 @@ class Intake(wiring.Component):
                 | (self.dropper.valid & self.dropper.ready)
             ),
         ]
-        self._hint(m, peeked & arriving.receive)
+        self._hint(m, peeked & arriving.receive & ~names_source(self._config, arriving))
         with m.FSM(name="intake") as fsm:
             # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
             with m.State("IDLE"):
@@ -183,7 +185,7 @@ class Intake(wiring.Component):
                     self._load_qp(m, work, pair)
                     with m.If((self.rx_written.enable | written) & (pair == work.qp)):
                         m.d.sync += work.rx.eq(self.rx_written.row)
-                    m.next = "CHECK"
+                    self._go_on(m, names_source(self._config, arriving))
             # NOTHING: there was nothing to do for a poke; ends by itself.
             with m.State("NOTHING"):
                 m.d.sync += turn.eq(0)
@@ -218,8 +220,64 @@ class Intake(wiring.Component):
             with m.If(~valid):
                 m.d.comb += self.running.enable.eq(1)
             with m.If(valid & ~missed):
-                m.d.comb += self.upcoming.valid.eq(work.operation.receive & ~work.flush)
-                m.next = "CHECK"
+                named = names_source(self._config, work.operation)
+                m.d.comb += self.upcoming.valid.eq(work.operation.receive & ~work.flush & ~named)
+                rows = self.context.rows
+                holds = (rows.rx_ahead.message == RxMessage.SEND) & is_type(
+                    self._config, rows.cfg.type, QpType.XRC_TGT
+                )
+                m.d.sync += [work.srq.eq(rows.rx_ahead.srq), work.lost.eq(0)]
+                self._go_on(m, Mux(work.flush, holds, named))
+        if self._config.xrc:
+            self._find_source(m, work)
+
+    def _go_on(self, m, named):
+        """The rows are here: the work is judged by them, or with those of what it names."""
+        m.next = "CHECK"
+        if self._config.xrc:
+            with m.If(named):
+                m.next = "SOURCE"
+
+    def _find_source(self, m, work):
+        """The receive queue that a packet names, or whose request a message holds, gives the work
+        what a QP with one receive queue has in its own row."""
+        config, row, cfg = self._config, self.context.rows.cfg, work.cfg
+        number = Signal(24)
+        m.d.comb += number.eq(Mux(work.flush, work.srq, named_srq(work.header)))
+        index = card_number(config, "qps", ordinal_of(config, cfg.function), number)
+        # SOURCE: asks for the row of that queue; one cycle.
+        with m.State("SOURCE"):
+            self._read_rows(m, index, 1)
+            m.d.sync += work.srq.eq(number)
+            m.next = "NAMED"
+        differs = Signal(4)  # in type, number, function, domain
+        # NAMED: keeps what the row says, and compares; ends when the row is here.
+        with m.State("NAMED"):
+            with m.If(self.context.valid):
+                m.d.sync += [
+                    differs.eq(
+                        Cat(
+                            row.type != XRC_QUEUE,
+                            row.qpn != work.srq,
+                            row.function != cfg.function,
+                            row.pd != cfg.pd,
+                        )
+                    ),
+                    cfg.pd.eq(row.recv_pd),
+                    cfg.recv_pd.eq(row.recv_pd),
+                    cfg.recv_cq.eq(row.recv_cq),
+                    cfg.source.kind.eq(SourceKind.SHARED),
+                    cfg.source.number.eq(index),
+                ]
+                m.next = "JUDGE"
+        # JUDGE: whether it is a live queue in the QP's domain, which will be asked; one cycle.
+        with m.State("JUDGE"):
+            m.d.comb += [
+                self.upcoming.source.eq(cfg.source),
+                self.upcoming.valid.eq(~differs.any() & work.operation.receive & ~work.flush),
+            ]
+            m.d.sync += work.lost.eq(differs.any())
+            m.next = "CHECK"
 
     def _stopped(self, m, work, ack):
         """Which sides of the QP have stopped, send and receive. An error of the send side leads to

@@ -113,16 +113,7 @@ class Responder(wiring.Component):
                     outcome.eq(Outcome.ACCEPT),
                     verdict.kind.eq(_discard(work)),
                 ]
-                with m.If(~self.i.valid):
-                    pass
-                with m.Elif(work.flush & ~holds & ~flushes(work.cfg.source)):
-                    m.next = "NOTHING"  # the others that take from the source need its WQEs
-                with m.Elif(work.flush):
-                    m.d.sync += asking.eq(1)
-                    m.next = "FETCH"
-                with m.Else():
-                    m.next = "JOB"
-                    self._decide(m, work, verdict, asking)
+                self._begin(m, work, verdict, holds, asking)
             # SEARCH: asks for the saved READ that a duplicate is a part of; ends when that begins.
             with m.State("SEARCH"):
                 m.d.comb += search.i.valid.eq(1)
@@ -202,6 +193,24 @@ class Responder(wiring.Component):
         self._hand_over(m, work, verdict, updating)
         return m
 
+    def _begin(self, m, work, verdict, holds, asking):
+        """What is done with the work at hand, once there is some."""
+        with m.If(~self.i.valid):
+            pass
+        with m.Elif(work.flush & ~holds & ~flushes(work.cfg.source)):
+            m.next = "NOTHING"  # the others that take from the source need its WQEs
+        if self._config.xrc:
+            with m.Elif(work.flush & work.lost):
+                # Its receive queue has been destroyed, and what is held of that with it.
+                m.d.sync += [verdict.outcome.eq(Outcome.FLUSH), verdict.kind.eq(ScatterKind.NONE)]
+                m.next = "JOB"
+        with m.Elif(work.flush):
+            m.d.sync += asking.eq(1)
+            m.next = "FETCH"
+        with m.Else():
+            m.next = "JOB"
+            self._decide(m, work, verdict, asking)
+
     def _decide(self, m, work, verdict, asking):
         """What becomes of a packet, as far as it shows by itself (IBTA vol 1, 9.7.4.1)."""
         header, operation, facts = work.header, work.operation, verdict.facts
@@ -212,6 +221,9 @@ class Responder(wiring.Component):
             m.d.sync += verdict.outcome.eq(Mux(operation.data, Outcome.LOST, Outcome.DUPLICATE))
         with m.Elif(facts.ahead):
             m.d.sync += verdict.outcome.eq(Outcome.GAP)
+        if self._config.xrc:
+            with m.Elif(facts.lost):
+                m.d.sync += _refuse(work, verdict, Syndrome.REMOTE_ACCESS)
         with m.Elif(facts.invalid | (facts.exceeds & inner)):
             m.d.sync += _refuse(work, verdict, Syndrome.INVALID_REQUEST)
         if self._config.placement:
@@ -340,7 +352,7 @@ class Responder(wiring.Component):
             with m.If(pending.line):
                 m.d.comb += self.job.payload.pd.eq(cfg.recv_pd)
         drive_effects(m, work, verdict, self.resource_write.index, pending.effects)
-        drive_row(m, work, verdict, self.rx_write.row)
+        drive_row(m, self._config, work, verdict, self.rx_write.row)
         drive_resource(m, self._config, work, verdict, self.resource_write.row)
         drive_events(m, work, verdict, pending.events)
 

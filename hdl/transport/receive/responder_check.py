@@ -6,7 +6,13 @@ from amaranth.lib import data
 from hdl.common.count import raised
 from hdl.common.sums import is_sum, reaches, unequal, wide_difference, wide_sum
 from hdl.config import NicConfig
-from hdl.ports.operations import is_atomic_write, is_datagram, is_flush, unanswered
+from hdl.ports.operations import (
+    is_atomic_write,
+    is_datagram,
+    is_flush,
+    names_source,
+    unanswered,
+)
 from hdl.ports.rows import RxMessage
 from hdl.ports.shared import wire_flush
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
@@ -29,6 +35,7 @@ class RequestFacts(data.Struct):
     datagram: 1
     silent: 1  # its service has no answers: what is wrong is dropped
     skips: 1  # it begins a message behind packets that are missing, and stay so
+    lost: 1  # it names no receive queue of its QP: to be answered 62h
     exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH gave
     read_full: 1  # no resource is free for a READ
     places: 1  # FLUSH or ATOMIC WRITE: its answer has no data
@@ -146,13 +153,20 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
         crowded = (flush | atomic_write) & too_many
         too_many &= ~(flush | atomic_write)
         m.d.comb += facts.places.eq(flush | atomic_write)
+    strays = Const(0)
+    if config.xrc:  # all packets of a message name the same queue
+        named = names_source(config, operation)
+        strays = named & ~first & (work.srq != rx.srq)
+        m.d.comb += facts.lost.eq(named & work.lost & operation.built & ~order)
     m.d.comb += [
         facts.silent.eq(silent),
         facts.datagram.eq(datagram),
         facts.skips.eq(silent & first & ~datagram & unexpected),
         facts.behind.eq(distance[23] & ~silent),
         facts.ahead.eq(Mux(silent, ~first & (unexpected | order), ~distance[23] & unexpected)),
-        facts.invalid.eq(~operation.built | order | length | message | forbidden | too_many),
+        facts.invalid.eq(
+            ~operation.built | order | strays | length | message | forbidden | too_many
+        ),
         facts.exceeds.eq(reaches(m, rx.offset, header.length, rx.dma_length, block=8)),
         facts.read_full.eq(operation.data & numbered),
         facts.crowded.eq(crowded | (facts.places & numbered)),

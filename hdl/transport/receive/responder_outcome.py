@@ -179,7 +179,7 @@ def drive_effects(
     ]
 
 
-def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
+def drive_row(m: Module, config: NicConfig, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     """The QP's row after the packet."""
     header, rx, operation = work.header, work.rx, work.operation
     accepted, gap = v.outcome == Outcome.ACCEPT, v.outcome == Outcome.GAP
@@ -218,6 +218,10 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
         row.read_wrapped.eq(rx.read_wrapped | (resource & v.facts.wraps)),
         row.error.eq(rx.error | (v.outcome == Outcome.FAIL)),
     ]
+    if config.xrc:
+        m.d.comb += row.srq.eq(Mux(accepted & operation.first, work.srq, rx.srq))
+        with m.If(work.flush & work.lost):  # nothing is there any more to be held
+            m.d.comb += [holds.eq(0), message.eq(RxMessage.NONE)]
     changes = (v.outcome == Outcome.REPLAY) & v.replays
     following = Mux(rx.replay_seq == 15, 1, rx.replay_seq + 1)
     m.d.comb += [
@@ -249,6 +253,8 @@ def drive_resource(
         row.number.eq(work.rx.read_tail),
         row.atomic.eq(holds_result(config, work.operation)),
     ]
+    if config.xrc:
+        m.d.comb += row.pd.eq(work.cfg.pd)
 
 
 def drive_events(m: Module, work: ResponderWork, v: Verdict, events: Events) -> None:

@@ -47,6 +47,10 @@ class ResponderWork(data.Struct):
     cfg: QpCfg
     rx: QpRx
     reply: QpReply
+    # XRC: the receive queue that it names, or whose request it holds; ``cfg`` has protection
+    # domain, CQ and source of that one then, but if it is not there or not the QP's.
+    srq: 24
+    lost: 1
 
 
 class CompleterWork(data.Struct):

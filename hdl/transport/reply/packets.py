@@ -11,7 +11,7 @@ from hdl.ports.headers import AddressVector
 from hdl.ports.jobs import TxJob, TxSource
 from hdl.ports.numbers import QpNumber
 from hdl.wire.constants import MAX_MTU
-from hdl.wire.opcodes import Operation
+from hdl.wire.opcodes import Operation, Transport
 
 from ..recovery.segment import fit, message_offset, mtu_bytes
 from .checks import Response
@@ -46,6 +46,7 @@ class Reply(data.Struct):
     dest_qp: 24
     av: AddressVector
     path_mtu: 3
+    xrc: 1  # to the initiator of an XRC connection
     syndrome: 8
     psn: 24  # of a READ: of its first packet
     msn: 24
@@ -227,3 +228,6 @@ class ReplyPackets(wiring.Component):
                     )
                 ),
             ]
+        if self._config.xrc:
+            with m.If(held.xrc):
+                m.d.comb += header.opcode[5:].eq(Transport.XRC)

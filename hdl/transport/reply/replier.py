@@ -78,7 +78,7 @@ class Replier(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.turns = turns = ReplyTurns()
+        m.submodules.turns = turns = ReplyTurns(config=self._config)
         active = self._lists(m)
         m.submodules.packets = packets = ReplyPackets(config=self._config)
         m.submodules.checks = checks = ReplyChecks()

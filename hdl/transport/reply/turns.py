@@ -4,12 +4,15 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.abi.enums import QpType
 from hdl.common.count import COUNT, increment
 from hdl.common.tables import TableRead, TableWrite
+from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicResult
 from hdl.ports.context import ContextRead
 from hdl.ports.jobs import Activation, ReplyFlags
 from hdl.ports.numbers import QpNumber
+from hdl.ports.operations import is_type
 from hdl.ports.rows import QpReply, QpState, ReadResource
 from hdl.wire.constants import (
     NAK_REMOTE_ACCESS,
@@ -69,7 +72,8 @@ class ReplyTurns(wiring.Component):
     response takes 4. Errors: ``refused``. Reset: idle.
     """
 
-    def __init__(self):
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "active": In(stream.Signature(Activation)),
@@ -349,6 +353,11 @@ class ReplyTurns(wiring.Component):
             said.psn.eq(turn.psn),
             said.msn.eq(rx.ack_msn),
         ]
+        if self._config.xrc:
+            m.d.comb += [
+                said.xrc.eq(is_type(self._config, cfg.type, QpType.XRC_TGT)),
+                said.pd.eq(resource.pd),
+            ]
         with m.If(said.read):
             # A repetition says how many messages are done now, as an ACK would (IBTA, 9.7.7.1).
             msn = Mux(turn.again, rx.msn, resource.msn)

@@ -13,7 +13,7 @@ from hdl.ports.jobs import PACKET_GENERATION, Destination, SendFetched, TxJob, T
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import is_copy, is_datagram, is_placement
 from hdl.ports.rows import QpCfg, QpTx
-from hdl.ports.shared import copy_piece
+from hdl.ports.shared import copy_piece, remote_srq, sent_srq
 from hdl.wire.constants import MAX_MTU
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
@@ -307,6 +307,8 @@ class RequestPackets(wiring.Component):
         if self._config.ud:
             with m.If(is_datagram(self._config, cfg.type)):
                 datagram_headers(m, self._config, job.header, wqe, cfg, self.destination)
+        if self._config.xrc:  # no other request has anything in that place
+            m.d.comb += sent_srq(job.header).eq(remote_srq(self.destination))
         m.d.comb += [
             job.header.length.eq(Mux(fetches, 0, payload)),
             job.source.eq(TxSource.LINE),

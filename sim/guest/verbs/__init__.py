@@ -19,7 +19,7 @@ from sim.guest.verbs.gid import gid_bytes, gid_text
 from sim.guest.verbs.mr import MR, DmaMR, FastMR
 from sim.guest.verbs.mw import MW
 from sim.guest.verbs.qp import QP
-from sim.guest.verbs.srq import SRQ, SrqAttr
+from sim.guest.verbs.srq import SRQ, XRCD, SrqAttr
 from sim.guest.verbs.wr import SGE, WC, RecvWR, SendWR
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "SGE",
     "SRQ",
     "WC",
+    "XRCD",
     "AHAttr",
     "AsyncEvent",
     "CommandError",

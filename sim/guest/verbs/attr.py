@@ -9,7 +9,7 @@ from hdl.abi.enums import Access, MigState, Mtu, QpState, QpType
 from hdl.abi.layout import Values
 from sim.guest.verbs.address import AHAttr
 from sim.guest.verbs.cq import CQ
-from sim.guest.verbs.srq import SRQ
+from sim.guest.verbs.srq import SRQ, XRCD
 
 
 @dataclass
@@ -27,7 +27,8 @@ class QPCap:
 class QPInitAttr:
     """What a queue pair is created with. ``sq_sig_all``: every send request completes. ``srq``:
     takes the place of its receive queue, whose capacities then mean nothing. ``room``: requests
-    that its virtqueues have room for, if these are more than the capacities."""
+    that its virtqueues have room for, if these are more than the capacities. ``xrcd``: the domain
+    of an XRC target, which has nothing else of these; an XRC initiator has no ``rcq``."""
 
     qp_type: QpType = QpType.RC
     scq: CQ | None = None
@@ -36,6 +37,7 @@ class QPInitAttr:
     sq_sig_all: int = 1
     srq: SRQ | None = None
     room: int = 0
+    xrcd: XRCD | None = None
 
 
 @dataclass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import (
@@ -46,11 +47,18 @@ _RC_RTS = (
 #: Attributes that the steps RESET -> INIT -> RTR -> RTS set, for each type.
 _STEPS: dict[QpType, dict[QpState, QpAttrMask]] = {
     QpType.RC: {QpState.INIT: _CONNECTED_INIT, QpState.RTR: _RC_RTR, QpState.RTS: _RC_RTS},
+    QpType.XRC_INI: {QpState.INIT: _CONNECTED_INIT, QpState.RTR: _UC_RTR, QpState.RTS: _RC_RTS},
+    QpType.XRC_TGT: {
+        QpState.INIT: _CONNECTED_INIT,
+        QpState.RTR: _RC_RTR,
+        QpState.RTS: _RTS | QpAttrMask.TIMEOUT,
+    },
     QpType.UC: {QpState.INIT: _CONNECTED_INIT, QpState.RTR: _UC_RTR, QpState.RTS: _RTS},
     QpType.UD: {QpState.INIT: _DATAGRAM_INIT, QpState.RTR: QpAttrMask.STATE, QpState.RTS: _RTS},
     QpType.GSI: {QpState.INIT: _GSI_INIT, QpState.RTR: QpAttrMask.STATE, QpState.RTS: _RTS},
 }
 
+_XRC = (QpType.XRC_INI, QpType.XRC_TGT)
 _EVERYTHING = QpAttrMask((QpAttrMask.DEST_QPN << 1) - 1)
 _CAN_SEND = (QpState.RTS, QpState.SQD, QpState.SQE, QpState.ERR)
 
@@ -79,26 +87,35 @@ class QP(Resource):
 
     @classmethod
     async def create(cls, pd: PD, init: QPInitAttr, attr: QPAttr | None = None) -> QP:
-        """Creates a queue pair and enables its virtqueues; with ``attr`` goes to RTS.
+        """Creates a queue pair and enables its virtqueues; with ``attr`` goes to RTS. Of an XRC
+        target ``pd`` says whose it is, and nothing else.
 
         Raises RdmaError: EINVAL for capacities that the device or its virtqueues refuse, ENOMEM.
         """
-        if init.scq is None or init.rcq is None:
+        initiator, target = (init.qp_type == one for one in _XRC)
+        if not target and (init.scq is None or (init.rcq is None and not initiator)):
             raise RdmaError(errno.EINVAL, "A queue pair needs a send and a receive CQ")
+        if target and init.xrcd is None:
+            raise RdmaError(errno.EINVAL, "An XRC target needs a domain")
+        if target:
+            init = replace(init, scq=None, cap=QPCap(0, 0, 0, 0, 0))
+        if initiator or target:
+            init = replace(init, rcq=None, cap=replace(init.cap, max_recv_wr=0, max_recv_sge=0))
         cap: QPCap = init.cap
         result = await pd.ctx.command(
             ControlCommand.CREATE_QP,
-            pdn=pd.pdn,
+            pdn=0 if target else pd.pdn,
             qp_type=init.qp_type,
             sq_sig_type=SigType.ALL_WR if init.sq_sig_all else SigType.REQ_WR,
             max_send_wr=cap.max_send_wr,
             max_send_sge=cap.max_send_sge,
-            send_cqn=init.scq.cqn,
+            send_cqn=init.scq.cqn if init.scq else 0,
             max_recv_wr=0 if init.srq else cap.max_recv_wr,
             max_recv_sge=cap.max_recv_sge,
-            recv_cqn=init.rcq.cqn,
+            recv_cqn=init.rcq.cqn if init.rcq else 0,
             max_inline_data=cap.max_inline_data,
             srqn=init.srq.srqn if init.srq else 0,
+            xrcdn=init.xrcd.xrcdn if init.xrcd else 0,
         )
         qp = cls(pd, init, result.qpn)
         try:
@@ -114,7 +131,9 @@ class QP(Resource):
     @property
     def _queues(self) -> tuple[WorkQueue, ...]:
         """The queues that it uses."""
-        return (self.sq,) if self.srq else (self.sq, self.rq)
+        if self.qp_type == QpType.XRC_TGT:
+            return ()
+        return (self.sq,) if self.srq or self.qp_type in _XRC else (self.sq, self.rq)
 
     async def _set_up(self) -> None:
         config = self.ctx.device.config
@@ -261,12 +280,12 @@ class QP(Resource):
 
     async def post_recv(self, requests: RecvWR | Sequence[RecvWR]) -> None:
         """Posts receive requests; errors as with ``post_send``, and EINVAL with an SRQ."""
-        if self.srq:
-            raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} receives into an SRQ")
+        if self.srq or self.qp_type in _XRC:
+            raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} has no receive queue of its own")
         await self.rq.post_all(requests, self._receive_element)
 
     def _send_element(self, request: SendWR) -> bytes:
-        if self.state not in _CAN_SEND:
+        if self.state not in _CAN_SEND or self.qp_type == QpType.XRC_TGT:
             raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} cannot send in {self.state.name}")
         inline = None
         if request.send_flags & SendFlags.INLINE:

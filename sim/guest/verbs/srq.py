@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ExtensionCommand, RdmaFeature, SrqAttrMask
 from sim.guest.driver.errors import DeviceError, RdmaError
 from sim.guest.verbs.context import PD, Context, Resource
+from sim.guest.verbs.cq import CQ
 from sim.guest.verbs.work_queue import WorkQueue
 from sim.guest.verbs.wr import RecvWR
 
@@ -26,30 +27,67 @@ class SrqAttr:
     srq_limit: int = 0
 
 
+class XRCD(Resource):
+    """An XRC domain: targets in it take from the receive queues in it that requests name."""
+
+    def __init__(self, ctx: Context, xrcdn: int):
+        self.ctx, self.xrcdn = ctx, xrcdn
+
+    @classmethod
+    async def create(cls, ctx: Context) -> XRCD:
+        """Allocates a domain. Raises RdmaError: EOPNOTSUPP when the device has none,
+        CommandError."""
+        if not ctx.device.has(RdmaFeature.XRC):
+            raise RdmaError(errno.EOPNOTSUPP, "The device has no XRC")
+        return cls(ctx, (await ctx.command(ExtensionCommand.ALLOC_XRCD)).xrcdn)
+
+    async def close(self) -> None:
+        """Frees it; CommandError while something is in it."""
+        await self.ctx.command(ExtensionCommand.DEALLOC_XRCD, xrcdn=self.xrcdn)
+
+
 class SRQ(Resource):
-    """A shared receive queue. Its requests end in any order."""
+    """A shared receive queue. Its requests end in any order.
+
+    One of an XRC domain has ``srq_num``, by which the requests of initiators name it.
+    """
 
     def __init__(self, pd: PD, attr: SrqAttr, srqn: int, room: int = 0):
         self.pd, self.ctx, self.srqn, self.attr = pd, pd.ctx, srqn, attr
+        self.srq_num: int | None = None
         tail = abi.SGE.size * attr.max_sge
         self.queue = WorkQueue(pd.ctx, f"SRQ {srqn}", attr.max_wr, abi.POST_RECV.size + tail, room)
 
     @classmethod
-    async def create(cls, pd: PD, attr: SrqAttr | None = None, *, room: int = 0) -> SRQ:
-        """Creates the queue and enables its virtqueue, with ``room`` for so many requests.
+    async def create(
+        cls,
+        pd: PD,
+        attr: SrqAttr | None = None,
+        *,
+        room: int = 0,
+        xrcd: XRCD | None = None,
+        cq: CQ | None = None,
+    ) -> SRQ:
+        """Creates the queue and enables its virtqueue, with ``room`` for so many requests; with
+        ``xrcd`` and ``cq`` one that XRC targets of the domain take from.
 
-        Raises RdmaError: EOPNOTSUPP when the device has no such queues, CommandError.
+        Raises RdmaError: EOPNOTSUPP when the device has no such queues, EINVAL for a domain without
+        a CQ, CommandError.
         """
         ctx, attr = pd.ctx, attr or SrqAttr()
         _check_offered(ctx)
-        result = await ctx.command(
-            ExtensionCommand.CREATE_SRQ,
-            pdn=pd.pdn,
-            max_wr=attr.max_wr,
-            max_sge=attr.max_sge,
-            srq_limit=attr.srq_limit,
-        )
+        fields = {"pdn": pd.pdn, **asdict(attr)}
+        if xrcd is None:
+            result = await ctx.command(ExtensionCommand.CREATE_SRQ, **fields)
+        elif cq is None:
+            raise RdmaError(errno.EINVAL, "A receive queue of an XRC domain needs a CQ")
+        else:
+            result = await ctx.command(
+                ExtensionCommand.CREATE_XRC_SRQ, **fields, xrcdn=xrcd.xrcdn, cqn=cq.cqn
+            )
         srq, config = cls(pd, attr, result.srqn, room), ctx.device.config
+        if xrcd is not None:
+            srq.srq_num = result.srq_num
         if not 0 < srq.srqn < config.max_qp:
             raise DeviceError(f"CREATE_SRQ returned srqn {srq.srqn} of {config.max_qp} pairs")
         try:

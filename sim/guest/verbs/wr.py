@@ -29,6 +29,7 @@ _REG = abi.WR_REG.codec()
 _BIND = abi.WR_BIND.codec()
 _FLUSH = abi.WR_FLUSH.codec()
 _ATOMIC_WRITE = abi.WR_ATOMIC_WRITE.codec()
+_XRC = abi.WR_XRC.codec()
 
 _ATOMICS = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
 #: Requests that name an address of the peer, atomics aside.
@@ -123,6 +124,11 @@ class SendWR:
     def set_wr_ud(self, ah: AH, rqpn: int, rqkey: int) -> None:
         """Destination of a datagram."""
         self.wr = abi.WR_UD.pack(remote_qpn=rqpn, remote_qkey=rqkey, av=ah.to_av())
+
+    def set_wr_xrc_srqn(self, srq_num: int) -> None:
+        """The receive queue that a request of an XRC initiator names; after the other setters, as
+        it stands beside what they have set."""
+        self.wr = _XRC.pack(self.wr, srq_num)
 
     def pack(self, inline: bytes | None) -> bytes:
         """The send queue element; ``inline`` is the payload of a request with INLINE."""
