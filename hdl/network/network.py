@@ -76,6 +76,7 @@ class Network(wiring.Component):
             receive.verdict.eq(self.verdict),
             receive.core_reset.eq(self.core_reset),
             receive.features.eq(self.features),
+            transmit.features.eq(self.features),
             receive.settings.eq(self.settings),
         ]
         self._control(m, sides)

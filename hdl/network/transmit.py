@@ -4,15 +4,18 @@ from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.abi.virtio_pci import NetFeature
 from hdl.common.count import COUNT, increment
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import Interrupt
+from hdl.ports.network import NETWORK_FEATURES
 from hdl.ports.packet import packet_stream
 from hdl.ports.rows import QueueRow
 
 from .chains import ChainSource
+from .checksum import ChecksumOf, PutChecksum
 from .fetch import Fetch
 from .shift import Behead
 from .store import FrameStore
@@ -28,10 +31,11 @@ STORE, FRAMES = 32768, 256
 class Transmit(wiring.Component):
     """From the driver's transmit queues to whole frames.
 
-    Members: ``doorbell``, ``doorbell_pair``, ``start``, ``forget``, ``forget_pair``, ``error``: see
-    ChainSource. ``quiet``: no chain is looked up; ``idle``: then nothing is under way. ``sent``
-    frames without their header; ``stored``, ``length``: one is in the store, and so its chain goes
-    back; ``errors`` counts chains that are no frame, which go back too.
+    Spec: Virtio 1.2, 5.1.6.2. Members: ``features``: see NetworkPort. ``doorbell``,
+    ``doorbell_pair``, ``start``, ``forget``, ``forget_pair``, ``error``: see ChainSource.
+    ``quiet``: no chain is looked up; ``idle``: then nothing is under way. ``sent`` frames without
+    their header, with the checksums that they ask for; ``stored``, ``length``: one is in the store,
+    and so its chain goes back; ``errors`` counts chains that are no frame, which go back too.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -40,6 +44,7 @@ class Transmit(wiring.Component):
         super().__init__(
             {
                 "restart": In(1),
+                "features": In(NETWORK_FEATURES),
                 "doorbell": In(1),
                 "doorbell_pair": In(PAIR_BITS),
                 "start": In(1),
@@ -77,12 +82,16 @@ class Transmit(wiring.Component):
             "store",
             FrameStore(width=width, depth=STORE // config.bytes_per_beat, frames=FRAMES, side=1),
         )
+        sums = restarted("sums", ChecksumOf(width=width, frames=FRAMES))
+        put = restarted("put", PutChecksum(width=width))
         used = restarted("used", UsedElements(config=config, writable=False))
         for one, other in (
             (source.o, fetch.i),
             (fetch.o, behead.i),
             (behead.o, store.i),
-            (store.o, flipped(self.sent)),
+            (store.o, put.i),
+            (sums.o, put.checksum),
+            (put.o, flipped(self.sent)),
             (fetch.read_client, flipped(self.frames_read)),
             (used.read_client, source.other),
             (source.read_client, flipped(self.reads)),
@@ -99,7 +108,13 @@ class Transmit(wiring.Component):
         bad = behead.o.payload.error
         m.d.comb += [
             store.keep.eq(~bad),
-            store.frame.ready.eq(1),
+            # As many frames are in the store as checksums can wait for.
+            store.frame.ready.eq(put.checksum.valid & put.checksum.ready),
+            sums.valid.eq(behead.o.valid & behead.o.ready),
+            sums.beat.eq(behead.o.payload),
+            sums.header.eq(behead.header),
+            sums.enable.eq(self.features[NetFeature.CSUM]),
+            sums.kept.eq(store.kept),
             self.stored.eq(store.kept),
             self.length.eq(store.length),
             used.i.valid.eq(fetch.returned.valid & (finished != 0) & ~fetch.broken),
@@ -120,7 +135,9 @@ class Transmit(wiring.Component):
             m.d.comb += [part.forget.eq(self.forget), part.forget_pair.eq(self.forget_pair)]
         with m.If(store.ended & ~store.kept & ~self.restart):
             increment(m, self.errors)
-        quiet = source.idle & fetch.idle & used.idle & (finished == 0) & ~store.o.valid
+        quiet = (
+            source.idle & fetch.idle & used.idle & (finished == 0) & ~store.o.valid & ~put.o.valid
+        )
         calm = Signal(4)  # what leaves one part is seen by the next one
         m.d.sync += calm.eq(Mux(self.quiet & quiet, calm << 1 | 1, 0))
         m.d.comb += self.idle.eq(calm.all())

@@ -43,6 +43,12 @@ def _facts(out, err):
     assert re.search(r"rx_queue_0_packets: [1-9]", out)
 
 
+def _data(out, err):
+    assert out.count(": the same") == 4, out
+    names, values = (line.split() for line in out.splitlines() if line.startswith("Tcp: "))
+    assert dict(zip(names, values, strict=True))["InCsumErrors"] == "0", out
+
+
 def _filter(out, err):
     assert counters(err, 1)["net_rx_filtered"] >= 9, err
 
@@ -52,7 +58,7 @@ def _pairs(out, err):
     assert {number for number, count in found if int(count) >= 8} == {"0", "1"}, out
 
 
-_LOOKS = {"mtu": _mtu, "facts": _facts, "filter": _filter, "pairs": _pairs}
+_LOOKS = {"mtu": _mtu, "facts": _facts, "data": _data, "filter": _filter, "pairs": _pairs}
 
 
 def test_bytes_by_iperf3():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import cocotb
 
-from tests.network.driver import HEADER, NetBench, Sender, frame_of
+from tests.network.driver import CSUM, HEADER, NetBench, Sender, frame_of
 
 NO_MEMORY = 4096  # nothing answers there
 
@@ -119,3 +121,89 @@ async def wire_that_stands_still(dut):
     bench.open = True
     await bench.until(lambda: len(bench.sent_times) == len(frames), 30000, "all frames")
     assert bench.sent() == [(frame, False) for frame in frames]
+
+
+def with_sum(frame: bytes, start: int, place: int) -> bytes:
+    """A frame whose 16-bit words from ``start`` on are summed up (RFC 1071), as they come."""
+    rest = frame[start:] + bytes(len(frame[start:]) % 2)
+    total = sum(struct.unpack(f">{len(rest) // 2}H", rest))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    both = ((total ^ 0xFFFF) or 0xFFFF).to_bytes(2, "big")
+    return (frame[:place] + both + frame[place + 2 :])[: len(frame)]
+
+
+def header_of(start: int, offset: int, flags: int = 1) -> bytes:
+    return struct.pack("<BBHHHHH", flags, 0, 0, 0, start, offset, 0)
+
+
+async def checksums(dut, stall: float, features: int) -> None:
+    """Every start and place near the edges of beats; frames between them that want none."""
+    bench = NetBench(dut, seed=18 + bool(stall), stall=stall)
+    await bench.begin(features=features)
+    driver, rng = Sender(bench, 0), bench.rng
+    lanes, want = bench.width // 8, []
+
+    def post(frame: bytes, start: int, offset: int, flags: int = 1) -> None:
+        asked = features and flags & 1
+        want.append(with_sum(frame, start, start + offset) if asked else frame)
+        driver.post(
+            header_of(start, offset, flags) + frame, cuts=rng.choice(((), (HEADER,), (20,)))
+        )
+
+    for length in (60, 61, 3 * lanes, 3 * lanes + 1, 1514):
+        for start in (0, 1, 14, 33, 34, lanes - 1, lanes, lanes + 1):
+            offset = rng.choice((6, 16, 7))
+            post(frame_of(rng, length), start, offset)
+            if rng.random() < 0.3:
+                post(frame_of(rng, length), start, offset, flags=rng.choice((0, 2)))
+    for place in range(lanes - 2, lanes + 2):  # over the edge of a beat
+        post(frame_of(rng, 100), 4, place - 4)
+    post(bytes(80), 14, 16)  # a sum of nothing but zeros
+    post(b"\xff" * 80, 14, 16)
+    post(b"\xff" * 9234, 0, 2)  # the largest sum
+    for start, offset in ((40, 19), (40, 20), (40, 0xFFFF), (0xFFFF, 2), (9000, 10)):
+        post(frame_of(rng, 60), start, offset)  # at the frame's end, and where there is none
+    bench.kick(1)
+    await bench.until(lambda: driver.returned() == len(want), 60000, "all chains")
+    await bench.until(lambda: len(bench.sent_times) == len(want), 8000, "all frames")
+    assert bench.sent() == [(frame, False) for frame in want]
+    assert not bench.counts()["net_tx_errors"] and not bench.errors.items
+
+
+@cocotb.test()
+async def checksums_are_put_in(dut):
+    await checksums(dut, 0.0, CSUM)
+
+
+@cocotb.test()
+async def checksums_are_put_in_slowly(dut):
+    await checksums(dut, 0.3, CSUM)
+
+
+@cocotb.test()
+async def checksums_nobody_negotiated(dut):
+    """Frames leave as they are."""
+    await checksums(dut, 0.0, 0)
+
+
+@cocotb.test()
+async def many_short_frames_with_sums(dut):
+    """More than there is room for, bad ones between them; the wire stands still in between."""
+    bench = NetBench(dut, seed=20)
+    await bench.begin(features=CSUM)
+    driver, rng = Sender(bench, 0, size=1024), bench.rng
+    bench.open, want = False, []
+    for number in range(400):
+        frame = frame_of(rng, 54)
+        if number % 7 == 3:
+            driver.post(header_of(14, 6) + frame[:10])
+            continue
+        want.append(with_sum(frame, 34, 34 + 6))
+        driver.post(header_of(34, 6) + frame)
+    bench.kick(1)
+    await bench.cycles(9000)
+    bench.open = True
+    await bench.until(lambda: driver.returned() == 400, 60000, "all chains")
+    await bench.until(lambda: len(bench.sent_times) == len(want), 8000, "all frames")
+    assert bench.sent() == [(frame, False) for frame in want]

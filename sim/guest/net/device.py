@@ -43,6 +43,7 @@ ALL_FEATURES = sum(
     feature.mask
     for feature in (
         *TRANSPORT_FEATURES,
+        NetFeature.CSUM,
         NetFeature.MTU,
         NetFeature.MAC,
         NetFeature.MRG_RXBUF,
