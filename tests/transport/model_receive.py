@@ -319,7 +319,8 @@ class World:
         slots = cfg["max_dest_rd_atomic"]
         resource = {name: h[name] for name in ("va", "rkey", "psn")}
         resource |= {"length": length, "msn": (rx["msn"] + 1) % PSN}
-        resource |= {"number": rx["read_tail"], "atomic": int(op in ATOMICS)}
+        # The domain is kept on cards with XRC alone.
+        resource |= {"number": rx["read_tail"], "atomic": int(op in ATOMICS), "pd": 0}
         # Written before the check has come; a free one until ``read_tail`` counts it.
         place = cfg["read_base"] + rx["read_tail"] % slots
         self.pool[place] = resource
