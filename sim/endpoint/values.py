@@ -88,15 +88,16 @@ def bits(count: int) -> Kind:
     return integer(0, (1 << count) - 1)
 
 
-def member(kind: type[IntEnum]) -> Kind:
-    """The name of a member."""
+def member(kind: type[IntEnum], *without: IntEnum) -> Kind:
+    """The name of a member that is none of ``without``."""
+    names = [one.name for one in kind if one not in without]
 
     def parse(value: Any) -> IntEnum:
-        if not isinstance(value, str) or value not in kind.__members__:
-            raise ValueError(f"must be one of {', '.join(kind.__members__)}, not {show(value)}")
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(f"must be one of {', '.join(names)}, not {show(value)}")
         return kind[value]
 
-    return Kind(parse, {"type": "string", "enum": list(kind.__members__)})
+    return Kind(parse, {"type": "string", "enum": names})
 
 
 def members(kind: type[IntFlag]) -> Kind:

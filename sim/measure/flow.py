@@ -123,7 +123,7 @@ class Lane:
 
     number: of the pair of QPs. requester: number of the side that posts, on ``qp``; the other one
     posts receives, to ``receives``. source, sink: regions that messages come from and go to. way:
-    to the other node, of datagrams.
+    to the other node, of datagrams. srq_num: the receive queue that requests name, of XRC.
     """
 
     number: int
@@ -134,6 +134,7 @@ class Lane:
     sink: MR
     receives: QP | SRQ
     way: AH | None = None
+    srq_num: int | None = None
 
 
 class Flow:
@@ -220,6 +221,8 @@ class Flow:
         else:
             where = 0 if traffic.one_word else at
             request.set_remote(remote.rkey, remote.iova + where, *self._operands(at))
+        if self.lane.srq_num is not None:
+            request.set_wr_xrc_srqn(self.lane.srq_num)
         if traffic.keys:
             request.invalidate_rkey = traffic.keys[sequence]
         return request

@@ -194,6 +194,8 @@ class Plan:
             )
         if self.verb not in CONNECTIONS[self.connection]:
             raise ValueError(f"{self.connection} has no {self.verb}: not with {self.op}")
+        if self.connection == "XRC" and (self.latency or self.bidirectional or self.use_srq):
+            raise ValueError(f"--connection XRC goes one way, and has queues: not with {self.op}")
         if not self.answered and self.impair:
             raise ValueError(f"--impair needs RC: {self.connection} sends nothing again")
         if self.connection == "UD" and max(self.sizes) > self.mtu:
@@ -224,13 +226,13 @@ class Plan:
     def config(self) -> NicConfig:
         """The cards that are measured."""
         more = self.card or (MANY if self.qps > USUAL_QPS else {})
-        more = {**self.kind.card, **more}
+        more = {**self.kind.card, **({"xrc": True} if self.connection == "XRC" else {}), **more}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 
     @property
     def answered(self) -> bool:
         """Whether a request completes when the peer has answered, not when it has left."""
-        return self.connection == "RC"
+        return self.connection in ("RC", "XRC")
 
     @property
     def area(self) -> int:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 from cocotb.triggers import Event
 
 from hdl.abi.enums import Access, Mtu, QpType
 from sim.bench.bulk.loader import bulk
-from sim.bench.system import QpOptions, System, connect
+from sim.bench.system import QpOptions, System, connect, join
 from sim.guest.driver.platform import Octets
-from sim.guest.verbs import AH, CQ, MR, QP, SRQ, AHAttr, GlobalRoute, SrqAttr
+from sim.guest.verbs import (
+    AH,
+    CQ,
+    MR,
+    PD,
+    QP,
+    SRQ,
+    XRCD,
+    AHAttr,
+    GlobalRoute,
+    QPInitAttr,
+    SrqAttr,
+)
 from sim.measure.flow import QKEY, Flow, Lane, Shape, Traffic
 from sim.measure.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, Plan
 from sim.measure.side import Side
@@ -37,6 +50,8 @@ class Ends:
         self.nodes = system.nodes[::-1] if reverse else system.nodes
         self.sides: list[Side] = []
         self.qps: list[tuple[QP, QP]] = []
+        #: Of XRC, for each of them the receive queue that its requests name.
+        self.queues: list[SRQ] = []
 
     async def set_up(self, say: Callable[[str], None]) -> None:
         """Make all objects, then stop the firmware: the hardware is alone from here on."""
@@ -95,7 +110,7 @@ class Ends:
             max_rd_atomic=plan.max_rd_atomic,
             timeout=plan.qp_timeout,
             access=rights,
-            type=QpType[plan.connection],
+            type=QpType.RC if plan.connection == "XRC" else QpType[plan.connection],
             qkey=QKEY,
         )
         options.cap.max_send_wr = min(most, 2 * plan.kind.requests * max(s.depth for s in shapes))
@@ -106,14 +121,31 @@ class Ends:
             if i % max(16, plan.qps // 64) == 0:
                 say(f"connecting QP {i + 1} of {plan.qps}")
             number = i * plan.cqs // plan.qps
+            if plan.connection == "XRC":
+                await self._extended(pds, number, options)
+                continue
             used, srqs = zip(*((side.cqs[number], side.srq) for side in self.sides), strict=True)
             self.qps.append(await connect(nodes, pds, used, options, srqs))
+
+    async def _extended(self, pds: Sequence[PD], number: int, options: QpOptions) -> None:
+        """An XRC connection, with a domain and a receive queue of its own at the second side."""
+        cqs = [side.cqs[number] for side in self.sides]
+        there = self.sides[1].node.context
+        xrcd = await XRCD.create(there)
+        attr = SrqAttr(options.cap.max_recv_wr, options.cap.max_recv_sge)
+        self.queues.append(await SRQ.create(pds[1], attr, xrcd=xrcd, cq=cqs[1]))
+        init = QPInitAttr(QpType.XRC_INI, cqs[0], cap=replace(options.cap), sq_sig_all=0)
+        target = QPInitAttr(QpType.XRC_TGT, xrcd=xrcd)
+        pair = await QP.create(pds[0], init), await QP.create(pds[1], target)
+        await join(self.nodes, pair, options)
+        self.qps.append(pair)
 
     def flow(self, shape: Shape, number: int, requester: int, data: Octets, quota: int) -> Flow:
         """The flow of one QP from one side, ``requester``; ``data`` is what its source holds."""
         plan, qps = self.plan, self.qps[number]
         me, other = self.sides[requester], self.sides[1 - requester]
         qp, peer = qps[requester], qps[1 - requester]
+        named = self.queues[number] if self.queues else None
         lane = Lane(
             number,
             requester,
@@ -121,8 +153,9 @@ class Ends:
             peer,
             source=other.source if plan.fetches else me.source,
             sink=me.sink if plan.fetches or plan.local else other.sink,
-            receives=peer if other.srq is None else other.srq,
+            receives=named or other.srq or peer,
             way=me.peer if plan.connection == "UD" else None,
+            srq_num=None if named is None else named.srq_num,
         )
         traffic = Traffic(
             plan.op,
