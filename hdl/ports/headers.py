@@ -101,7 +101,7 @@ class TxHeader(data.Struct):
     dma_length: 32  # RETH
     imm: 32  # ImmDt, raw bytes
     syndrome: 8  # AETH
-    msn: 24  # AETH
+    msn: 24  # AETH; of a request of XRC: ``sent_srq``
     length: 13
     told: 1  # egress tells when it has been sent
     copied: 1  # no packet, but a piece of a MEMCPY: ``COPY`` says which
@@ -143,6 +143,6 @@ class RxHeader(data.Struct):
     gid_index: 8  # matched row of the GID table
     ipv6: 1
     src_gid: 128
-    src_mac: 48
+    src_mac: 48  # of a request of XRC: ``named_srq``
     traffic_class: 8
     hop_limit: 8

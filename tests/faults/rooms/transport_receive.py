@@ -14,6 +14,7 @@ LATE_ROWS_RECEIVE = (
     "tests/transport/test_late.py::test_the_receive_side_waits_for_its_rows[unanswered]",
 )
 COUNTERS = ("tests/transport/test_qp_counters.py",)
+XRC_ERRORS = ("tests/nic/test_xrc.py::test_xrc[xrc_errors-64]",)
 REPLAY = ("tests/replay/test_command.py::test_capture_with_every_operation",)
 
 FAULTS = (
@@ -323,5 +324,22 @@ FAULTS = (
         what="QP1 takes packets of partitions that the table does not have",
         force=Force("hdl.transport.receive.intake:Intake", "work.header.pkey_hit", stuck(1)),
         tests=RECEIVE_UNANSWERED,
+    ),
+    # XRC.
+    Fault(
+        name="xrc-of-another-domain",
+        what="a target takes from a receive queue that is not in its domain",
+        force=Force(
+            "hdl.transport.receive.intake:Intake", "differs", of(lambda true, see: true & 0b0111)
+        ),
+        tests=XRC_ERRORS,
+    ),
+    Fault(
+        name="xrc-old-number",
+        what="a number of another generation finds the receive queue in the same pair",
+        force=Force(
+            "hdl.transport.receive.intake:Intake", "differs", of(lambda true, see: true & 0b1101)
+        ),
+        tests=XRC_ERRORS,
     ),
 )

@@ -23,6 +23,7 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "write_bw", "sizes": (64, 5000), "qps": 2, "connection": "UC"},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "UD", "bidirectional": True},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 3, "use_srq": True},
+    {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "XRC"},
     {"op": "flush_bw", "sizes": (64, 5000), "qps": 2},
     {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True},
 ]
@@ -37,11 +38,12 @@ ITERS = 40  # more than what is outstanding: else the timed part may hold no pac
 FEW = {"tx_depth": 16, "cq_mod": 4, "post_list": 5, "iters": ITERS}
 LATENCY = ["write_lat", "send_lat", "read_lat", "flush_lat", "atomic_write_lat"]
 #: SEND, WRITE, READ response: FIRST and ONLY; ATOMIC WRITE.
-FIRST = {0x00, 0x04, 0x06, 0x0A, 0x0D, 0x10, 0x1D}
+FIRST = {0x00, 0x04, 0x06, 0x0A, 0x0D, 0x10, 0x1D, 0xA0, 0xA4}
 
 
-#: Headers that the dissector does not know, and takes for payload: FETH and RETH, RETH.
-UNKNOWN = {0x1C: 20, 0x1D: 16}
+#: Headers that the dissector does not know, and takes for payload: FETH and RETH; RETH; XRCETH of
+#: each SEND, and AETH of its answer.
+UNKNOWN = {0x1C: 20, 0x1D: 16, **dict.fromkeys((0xA0, 0xA1, 0xA2, 0xA4, 0xB1), 4)}
 
 
 def moved(packet: Dissected) -> int:
