@@ -20,6 +20,7 @@ def run(*words, status=0):
 
 
 def sections(text: str) -> dict[str, str]:
-    """What stands behind each line "== NAME"."""
-    _, *parts = re.split(r"^== (.*)\n", text.replace("\r", ""), flags=re.M)
+    """What stands behind each line "== NAME", without the colours of Debian 13's iproute2."""
+    text = re.sub(r"\r|\x1b\[[0-9;]*m", "", text)
+    _, *parts = re.split(r"^== (.*)\n", text, flags=re.M)
     return dict(zip(parts[::2], parts[1::2], strict=True))

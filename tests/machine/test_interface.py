@@ -63,7 +63,8 @@ _LOOKS = {"mtu": _mtu, "facts": _facts, "data": _data, "filter": _filter, "pairs
 
 def test_bytes_by_iperf3():
     """Both ways, through two cards in one guest."""
-    out, _ = run("--network", "2", "iperf3", "-n", "400K", "--bidir")
+    client = ("iperf3", "-c", "server", "-n", "400K", "--bidir")
+    out, _ = run("--network", "2", "iperf3", "-s", "-1", "::", *client)
     assert re.search(r"^client: .*receiver", out, re.M), out
 
 
