@@ -21,6 +21,7 @@ class Card:
     """One device. ``context``: its driver, which all contexts of programs share.
 
     ``pds`` and ``mrs``: by number, for those that a program imports into a second context.
+    ``xrcds``: XRC domains by the inode that names each, and how many handles it has.
     ``vendor``: what it passes for (``vendors.py``); None for itself.
     """
 
@@ -33,6 +34,7 @@ class Card:
         self.inboxes = Inboxes()
         self.pds: dict[int, PD] = {}
         self.mrs: dict[int, Any] = {}
+        self.xrcds: dict[tuple[int, int], list[Any]] = {}
 
     async def look(self) -> None:
         """For the simulation, again and again: take the events that there are."""

@@ -90,8 +90,7 @@ refused(MR, pd, 100, ALL, address=4096)
         "PyverbsRDMAError 22 Failed to register a MR. length: 100, access flags: 2. "
         "Errno: 22, Invalid argument",
         "PyverbsRDMAError 22 Failed to create a CQ. Errno: 22, Invalid argument",
-        "PyverbsRDMAError 95 XRCD is not supported by this card. "
-        "Errno: 95, Operation not supported",
+        "PyverbsRDMAError 11 Failed to allocate XRCD. Errno: 11, Resource temporarily unavailable",
         "PyverbsRDMAError 95 Failed to open mlx5 context. Errno: 95, Operation not supported",
         "PyverbsRDMAError 22 Failed to post recv. Errno: 22, Invalid argument",
         "PyverbsUserError -1 A WR needs at least one SGE",
@@ -328,3 +327,79 @@ def test_how_a_script_ends(tmp_path: Path) -> None:
     assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
     assert command("pyverbs", "nowhere.py", folder=tmp_path).returncode == 2
+
+
+def test_xrc_domains_and_queues(tmp_path: Path) -> None:
+    """Two receive queues of a domain that a file names: each gets what names it. Handles of one
+    file share the domain, and it ends with the last of them."""
+    said = script(
+        PAIR
+        + """
+import os, tempfile
+from pyverbs.qp import QPInitAttrEx
+from pyverbs.srq import SrqInitAttrEx
+from pyverbs.xrcd import XRCD, XRCDInitAttr
+
+file = tempfile.NamedTemporaryFile()
+BOTH = e.IBV_XRCD_INIT_ATTR_FD | e.IBV_XRCD_INIT_ATTR_OFLAGS
+refused(XRCD, ctx, XRCDInitAttr(BOTH, 0, file.fileno()))
+refused(XRCD, ctx, XRCDInitAttr(BOTH, os.O_CREAT, 999))
+domain = XRCD(ctx, XRCDInitAttr(BOTH, os.O_CREAT, file.fileno()))
+refused(XRCD, ctx, XRCDInitAttr(BOTH, os.O_CREAT | os.O_EXCL, file.fileno()))
+same = XRCD(ctx, XRCDInitAttr(BOTH, 0, file.fileno()))
+other = XRCD(ctx, XRCDInitAttr(BOTH, 0, -1))
+print(domain.guest is same.guest, domain.guest is other.guest)
+same.close()
+
+ALL |= e.IBV_ACCESS_REMOTE_ATOMIC
+mr, sends = MR(pd, 4096, ALL), CQ(ctx, 16)
+cqs = [CQ(ctx, 16) for _ in range(2)]
+
+
+def queue(cq):
+    attr = SrqInitAttrEx(max_wr=8)
+    attr.srq_type, attr.pd, attr.xrcd, attr.cq = e.IBV_SRQT_XRC, pd, domain, cq
+    attr.comp_mask = (e.IBV_SRQ_INIT_ATTR_TYPE | e.IBV_SRQ_INIT_ATTR_PD
+                      | e.IBV_SRQ_INIT_ATTR_XRCD | e.IBV_SRQ_INIT_ATTR_CQ)
+    return SRQ(ctx, attr)
+
+
+queues = [queue(cq) for cq in cqs]
+target = QP(ctx, QPInitAttrEx(e.IBV_QPT_XRC_RECV, comp_mask=e.IBV_QP_INIT_ATTR_XRCD, xrcd=domain))
+source = QP(ctx, QPInitAttrEx(e.IBV_QPT_XRC_SEND, scq=sends, pd=pd, sq_sig_all=1,
+                              cap=QPCap(max_send_wr=8, max_recv_wr=0, max_recv_sge=0),
+                              comp_mask=e.IBV_QP_INIT_ATTR_PD))
+for qp, peer in ((target, source), (source, target)):
+    attr = QPAttr()
+    attr.qp_access_flags, attr.dest_qp_num = ALL, peer.qp_num
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
+    attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+    attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=ctx.query_gid(1, 0), sgid_index=0))
+    qp.to_rts(attr)
+for number, srq in enumerate(queues):
+    srq.post_recv(RecvWR(10 + number, 1, [SGE(mr.buf + 1024 * (1 + number), 64, mr.lkey)]))
+for number in (1, 0):
+    mr.write(bytes([65 + number]) * 64, 64)
+    wr = SendWR(number, num_sge=1, sg=[SGE(mr.buf, 64, mr.lkey)])
+    wr.set_qp_type_xrc(queues[number].get_srq_num())
+    source.post_send(wr)
+    done, got = wait(sends), wait(cqs[number])
+    print(done.wr_id, done.status, got.wr_id, got.qp_num == target.qp_num,
+          mr.read(64, 1024 * (1 + number)) == bytes([65 + number]) * 64)
+refused(target.post_send, wr)
+refused(source.post_recv, RecvWR(1, 1, [SGE(mr.buf, 64, mr.lkey)]))
+domain.close()
+XRCD(ctx, XRCDInitAttr(BOTH, os.O_CREAT | os.O_EXCL, file.fileno()))
+""",
+        tmp_path,
+    )
+    assert [line.split(".")[0] for line in said.splitlines()] == [
+        "PyverbsRDMAError 11 Failed to allocate XRCD",
+        "PyverbsRDMAError 9 Failed to allocate XRCD",
+        "PyverbsRDMAError 22 Failed to allocate XRCD",
+        "True False",
+        "1 0 11 True True",
+        "0 0 10 True True",
+        "PyverbsRDMAError 22 Failed to post send",
+        "PyverbsRDMAError 22 Failed to post recv",
+    ]

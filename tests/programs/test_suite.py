@@ -16,7 +16,7 @@ QUICK = {
     "test_device": 13,
     "test_cq": 4,
     "test_qp": 21,
-    "test_atomic": 7,
+    "test_atomic": 9,
     "test_parent_domain": 5,
     "test_shared_pd": 1,
 }

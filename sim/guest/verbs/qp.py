@@ -272,11 +272,17 @@ class QP(Resource):
         A bad one ends the list: RdmaError with ``bad_wr``, those before it are posted. EINVAL:
         state, SGEs or inline bytes beyond the capacities; ENOMEM: queue full.
         """
-        await self.sq.post_all(requests, self._send_element)
+        await self._send_queue().post_all(requests, self._send_element)
 
     async def post_batch(self, requests: Sequence[SendWR]) -> None:
         """Posts all of the requests, with one doorbell, or none; errors as ``post_send``."""
-        await self.sq.post_batch(requests, self._send_element)
+        await self._send_queue().post_batch(requests, self._send_element)
+
+    def _send_queue(self) -> WorkQueue:
+        """Its send queue; RdmaError(EINVAL) of an XRC target, which has none."""
+        if self.qp_type == QpType.XRC_TGT:
+            raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} has no send queue")
+        return self.sq
 
     async def post_recv(self, requests: RecvWR | Sequence[RecvWR]) -> None:
         """Posts receive requests; errors as with ``post_send``, and EINVAL with an SRQ."""
@@ -285,7 +291,7 @@ class QP(Resource):
         await self.rq.post_all(requests, self._receive_element)
 
     def _send_element(self, request: SendWR) -> bytes:
-        if self.state not in _CAN_SEND or self.qp_type == QpType.XRC_TGT:
+        if self.state not in _CAN_SEND:
             raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} cannot send in {self.state.name}")
         inline = None
         if request.send_flags & SendFlags.INLINE:

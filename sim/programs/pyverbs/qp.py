@@ -9,6 +9,7 @@ from typing import Any
 
 from hdl.abi.enums import QpAttrMask, QpState, QpType
 from sim.guest.driver.errors import RdmaError
+from sim.guest.verbs import PD as GuestPD
 from sim.guest.verbs import QP as GuestQP
 from sim.guest.verbs import QPInitAttr as GuestQPInitAttr
 from sim.programs.cards import Card
@@ -42,6 +43,18 @@ _STEPS: dict[int, dict[int, tuple[str, ...]]] = {
         enums.IBV_QPS_RTS: (
             *("STATE", "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC"),
         ),
+    },
+    enums.IBV_QPT_XRC_SEND: {
+        enums.IBV_QPS_INIT: ("STATE", "PKEY_INDEX", "PORT", "ACCESS_FLAGS"),
+        enums.IBV_QPS_RTR: _UNRELIABLE_RTR,
+        enums.IBV_QPS_RTS: (
+            *("STATE", "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC"),
+        ),
+    },
+    enums.IBV_QPT_XRC_RECV: {
+        enums.IBV_QPS_INIT: ("STATE", "PKEY_INDEX", "PORT", "ACCESS_FLAGS"),
+        enums.IBV_QPS_RTR: (*_UNRELIABLE_RTR, "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER"),
+        enums.IBV_QPS_RTS: ("STATE", "SQ_PSN", "TIMEOUT"),
     },
     enums.IBV_QPT_UC: {
         enums.IBV_QPS_INIT: ("STATE", "PKEY_INDEX", "PORT", "ACCESS_FLAGS"),
@@ -79,7 +92,11 @@ class QP(PyverbsCM):
     ):
         super().__init__()
         self.card: Card = creator.card
-        self.pd = init_attr.pd if isinstance(init_attr, QPInitAttrEx) else creator
+        #: The domain of an XRC target, which has no PD.
+        self.xrcd: Any = None
+        self.pd: Any = creator
+        if isinstance(init_attr, QPInitAttrEx):
+            self.pd, self.xrcd = init_attr.pd, init_attr.xrcd
         self.init = init_attr
         refused = isinstance(init_attr, QPInitAttrEx) and init_attr.refused
         if init_attr.qp_type not in _STEPS or refused:
@@ -87,8 +104,8 @@ class QP(PyverbsCM):
         self.scq, self.rcq, self.srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
         self.guest: GuestQP = ask(self.card, self._create(init_attr), "Failed to create QP")
         self.qp_type, self.qp_num = init_attr.qp_type, self.guest.qp_num
-        self.card.inboxes.made("qp", self.qp_num, self.pd.context)
-        self._opened(self.pd, creator, self.scq, self.rcq, self.srq)
+        self.card.inboxes.made("qp", self.qp_num, (self.pd or self.xrcd).context)
+        self._opened(self.pd, self.xrcd, creator, self.scq, self.rcq, self.srq)
         if qp_attr is not None:
             datagrams = self.qp_type == enums.IBV_QPT_UD
             (self.to_rts if datagrams else self.to_init)(qp_attr)
@@ -96,8 +113,9 @@ class QP(PyverbsCM):
     async def _create(self, init: QPInitAttr | QPInitAttrEx) -> GuestQP:
         limits = self.card.context.query_device()
         cap = init.cap
-        if self.pd is None or max(cap.max_send_wr, cap.max_recv_wr) > limits.max_qp_wr:
-            raise RdmaError(errno.EINVAL, "No PD, or too many requests")
+        owner = self.xrcd if init.qp_type == enums.IBV_QPT_XRC_RECV else self.pd
+        if owner is None or max(cap.max_send_wr, cap.max_recv_wr) > limits.max_qp_wr:
+            raise RdmaError(errno.EINVAL, "No PD or XRC domain, or too many requests")
         attr = GuestQPInitAttr(
             QpType(init.qp_type),
             getattr(self.scq, "guest", None),
@@ -105,8 +123,10 @@ class QP(PyverbsCM):
             cap.to_guest(),
             init.sq_sig_all,
             getattr(self.srq, "guest", None),
+            xrcd=getattr(self.xrcd, "guest", None),
         )
-        return await GuestQP.create(self.pd.guest, attr)
+        nobodys = GuestPD(self.card.context, 0)  # a target's, which means nothing
+        return await GuestQP.create(nobodys if owner is self.xrcd else self.pd.guest, attr)
 
     @property
     def qp_state(self) -> int:
@@ -198,7 +218,7 @@ class QP(PyverbsCM):
 
     async def _forget(self) -> None:
         """Takes its completions out of its queues: after a reset nobody finds them."""
-        for cq in {self.scq, self.rcq}:
+        for cq in {self.scq, self.rcq} - {None}:
             await cq.forget(self.qp_num)
 
     def _destroy(self) -> None:
@@ -323,8 +343,8 @@ class QPEx(QP):
         raise PyverbsRDMAError("Failed to send TSO", errno.EOPNOTSUPP)
 
     def wr_set_xrc_srqn(self, remote_srqn: int) -> None:
-        """The card has no XRC: EOPNOTSUPP."""
-        raise PyverbsRDMAError("Failed to set XRC SRQN", errno.EOPNOTSUPP)
+        """The shared receive queue that the last request names."""
+        self._batch[-1].srq_num = remote_srqn
 
     def wr_set_sge(self, sge: SGE) -> None:
         """The bytes of the last request."""
@@ -351,7 +371,11 @@ class _Built:
         self.opcode, self.wr_id, self.flags, self.imm = opcode, wr_id, flags, imm
         self.remote, self.sg = remote, list[SGE]()
         self.bound: tuple[Any, int] | None = None
+        self.srq_num: int | None = None
 
     def to_guest(self) -> Any:
         """As the driver takes it."""
-        return request(self.opcode, self.wr_id, self.flags, self.sg, self.imm, self.remote)
+        wr = request(self.opcode, self.wr_id, self.flags, self.sg, self.imm, self.remote)
+        if self.srq_num is not None:
+            wr.set_wr_xrc_srqn(self.srq_num)
+        return wr

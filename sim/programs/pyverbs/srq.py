@@ -18,6 +18,15 @@ __all__ = ["SRQ", "OpsWr", "SrqAttr", "SrqInitAttr", "SrqInitAttrEx"]
 
 OpsWr: Any = refusing("OpsWr")
 
+_TYPES = (enums.IBV_SRQT_BASIC, enums.IBV_SRQT_XRC)
+#: What a queue of an XRC domain must have.
+_XRC_MASK = (
+    enums.IBV_SRQ_INIT_ATTR_TYPE
+    | enums.IBV_SRQ_INIT_ATTR_PD
+    | enums.IBV_SRQ_INIT_ATTR_XRCD
+    | enums.IBV_SRQ_INIT_ATTR_CQ
+)
+
 
 class SrqAttr(PyverbsObject):
     """Requests, SGEs in one, and the number of requests below which an event comes."""
@@ -57,24 +66,31 @@ class SRQ(PyverbsCM):
         failed = "Failed to create SRQ"
         attr = attr or SrqInitAttr()
         pd = creator
+        domain: dict[str, Any] = {}
+        parents: list[Any] = []
         if isinstance(attr, SrqInitAttrEx):
             failed = "Failed to create SRQ with extended attributes"
-            if attr.srq_type != enums.IBV_SRQT_BASIC or attr.pd is None:
+            if attr.srq_type not in _TYPES or attr.pd is None:
                 raise PyverbsRDMAError(failed, errno.EOPNOTSUPP)
             pd = attr.pd
+            if attr.srq_type == enums.IBV_SRQT_XRC:
+                if attr.comp_mask & _XRC_MASK != _XRC_MASK or None in (attr.xrcd, attr.cq):
+                    raise PyverbsRDMAError(failed, errno.EINVAL)
+                domain = {"xrcd": attr.xrcd.guest, "cq": attr.cq.guest}
+                parents = [attr.xrcd, attr.cq]
         self.pd, self.card = pd, pd.card
         limits = self.card.context.query_device()
         if not 1 <= attr.max_wr <= limits.max_srq_wr:
             raise PyverbsRDMAError(failed, errno.EINVAL)
         wanted = GuestSrqAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
-        work = GuestSRQ.create(pd.guest, wanted, room=limits.max_srq_wr)
+        work = GuestSRQ.create(pd.guest, wanted, room=limits.max_srq_wr, **domain)
         self.guest: GuestSRQ = ask(self.card, work, failed)
         self.card.inboxes.made("srq", self.guest.srqn, pd.context)
-        self._opened(pd)
+        self._opened(pd, *parents)
 
     def get_srq_num(self) -> int:
-        """Its number."""
-        return self.guest.srqn
+        """Its number; that by which requests name it if it is of an XRC domain."""
+        return self.guest.srqn if self.guest.srq_num is None else self.guest.srq_num
 
     def modify(self, attr: SrqAttr, comp_mask: int) -> None:
         """Sets size or limit, as ``comp_mask`` says."""

@@ -111,6 +111,7 @@ class SendWR(PyverbsCM):
         #: The window, once the request has bound it.
         self.bound: Any = None
         self._remote: tuple[str, tuple[Any, ...]] | None = None
+        self._srq_num: int | None = None
 
     def set_wr_rdma(self, rkey: int, addr: int) -> None:
         """The peer's region and address of a READ or WRITE."""
@@ -131,12 +132,16 @@ class SendWR(PyverbsCM):
         self._remote = "set_wr_bind", (*place, window_access(bind_info.mw_access_flags), self.rkey)
 
     def set_qp_type_xrc(self, remote_srqn: int) -> None:
-        """The peer's shared queue of XRC, which this card does not have."""
+        """The peer's shared receive queue, of an XRC initiator's request."""
+        self._srq_num = remote_srqn
 
     def to_guest(self) -> GuestSendWR:
         """The request as the driver takes it."""
         sg = list(self.sg_list or [])[: self.num_sge]
-        return request(self.opcode, self.wr_id, self.send_flags, sg, self.imm_data, self._remote)
+        wr = request(self.opcode, self.wr_id, self.send_flags, sg, self.imm_data, self._remote)
+        if self._srq_num is not None:
+            wr.set_wr_xrc_srqn(self._srq_num)
+        return wr
 
 
 def request(
