@@ -7,12 +7,15 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.contract import require, taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
-from hdl.ports.jobs import BEARERS, Effects, ScatterChecked, ScatterJob
+from hdl.ports.jobs import Effects, ScatterChecked, ScatterJob, ScatterKind
 from hdl.ports.packet import packet_stream
 
 from .scatter import EFFECTS
 
 __all__ = ["ScatterSource", "ScatterTurns"]
+
+#: Kinds of jobs to which a packet of payload belongs.
+BEARERS = (ScatterKind.DISCARD, ScatterKind.LINE, ScatterKind.KEY, ScatterKind.ATOMIC_WRITE)
 
 
 class ScatterSource(wiring.Signature):

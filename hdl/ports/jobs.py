@@ -289,10 +289,6 @@ class ScatterKind(enum.Enum, shape=3):
     FLUSH = 7  # what was written before is made visible: ``flush_job``, ``offset`` as KEY
 
 
-#: Kinds of jobs to which a packet of payload belongs.
-BEARERS = (ScatterKind.DISCARD, ScatterKind.LINE, ScatterKind.KEY, ScatterKind.ATOMIC_WRITE)
-
-
 class ScatterJob(data.Struct):
     """Where the payload of one received packet goes; one job per packet, in packet order.
 

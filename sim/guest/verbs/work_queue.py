@@ -124,7 +124,7 @@ class WorkQueue:
                 await self.ctx.device.wait_until(enough, self.name, _GRACE_NS)
         if not enough():
             raise RdmaError(
-                errno.ENOMEM, f"{self.name}: full, {self.outstanding} of {self.limit} outstanding"
+                errno.ENOMEM, f"{self.name}: full, {self.outstanding} requests are outstanding"
             )
 
     async def post(self, element: bytes) -> None:
