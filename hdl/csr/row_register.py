@@ -16,11 +16,11 @@ ROW_WORDS = max(-(-row_bits(table) // 32) for table in TABLES)
 #: then that or a short row. So words in which no short row lies cost one LUT a bit in all.
 LANES: dict[int, dict[str, int]] = {
     1: {"qp_cfg": 0},
-    2: {"qp_rx": 0, "gid": 11},
+    2: {"qp_rx": 0},
     3: {"queue": 0, "mr": 7},
     4: {"qp_tx": 0, "used": 5, "pkey": 6},
     8: {"qp_fetch": 0, "qp_reply": 2, "qp_counters": 4, "group": 5},
-    12: {"qp_ack": 0, "cq": 4, "qp_sent": 6},
+    12: {"qp_ack": 0, "cq": 4, "qp_sent": 6, "gid": 8},
 }
 LANE_BITS = 4
 

@@ -21,7 +21,7 @@ FAULTS = (
         what="a guest's clock goes on while its doorbell's work is done",
         because=WHY,
         file="sim/host/pace.py",
-        old="return not session.asked and (quiet or session.interrupts.told != one.told)",
+        old="return not session.asked and (quiet or hurries)",
         new="return not session.asked",
         tests=("tests/host/test_card.py::test_a_doorbell_is_answered_when_its_work_is_done",),
     ),

@@ -78,9 +78,9 @@ FAULTS = (
         name="destroyed-while-in-use",
         what="a CQ does not know that a receive queue completes to it",
         because=FIRMWARE,
-        file="firmware/qp_commands.py",
-        old="        recv_cq.users += 1",
-        new="        recv_cq.users += 0",
+        file="firmware/objects.py",
+        old="(self.pd, self.send_cq, self.recv_cq, self.srq, self.xrcd)",
+        new="(self.pd, self.send_cq, self.srq, self.xrcd)",
         tests=("tests/firmware/test_leaks.py::test_commands_in_any_order",),
     ),
     Fault(
