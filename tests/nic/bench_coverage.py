@@ -10,7 +10,7 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import Access, ControlCommand, ExtensionCommand, QpType, SendFlags, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.abi.virtio_rdma import GRH_SIZE
-from hdl.wire.opcodes import ATOMIC_BYTES, Kind
+from hdl.wire.opcodes import ATOMIC_BYTES, Kind, Transport, services
 from sim.bench.coverage import COVERAGE, bins
 from sim.bench.system import QpOptions, connect
 from sim.guest.driver.errors import CommandError
@@ -105,8 +105,9 @@ async def every_class_of_request(dut):
     mrs = [await MR.create(pd, AREA, RIGHTS) for pd in p.pds]
     fast = [await FastMR.create(pd, 4) for pd in p.pds]
     wanted = [one for one in bins() if one[0] == "request" and one[3] != "-"]
-    # Others are a matter of cards that have them (``test_placement.py``).
+    # Others are a matter of cards that have them (``test_placement.py``, ``test_xrc.py``).
     wanted = [one for one in wanted if WORK_REQUESTS[WrOpcode[one[2]]].feature in CONFIG.features]
+    wanted = [one for one in wanted if Transport[one[1]] in services(CONFIG)]
     for service, group in groupby(sorted(wanted, key=lambda one: one[1]), lambda one: one[1]):
         p.qps = await connect(
             p.nodes, p.pds, p.cqs, QpOptions(type=QpType[service], qkey=QKEY, access=RIGHTS)
