@@ -34,37 +34,22 @@ __all__ = [
 
 ECE: Any = refusing("ECE")
 
-_UNRELIABLE_RTR = (*("STATE", "AV", "PATH_MTU", "DEST_QPN", "RQ_PSN"),)
+_INIT = ("STATE", "PKEY_INDEX", "PORT", "ACCESS_FLAGS")
+_UNRELIABLE_RTR = ("STATE", "AV", "PATH_MTU", "DEST_QPN", "RQ_PSN")
+_RELIABLE_RTR = (*_UNRELIABLE_RTR, "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER")
+_RELIABLE_RTS = ("STATE", "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC")
+_TARGET_RTS = ("STATE", "SQ_PSN", "TIMEOUT")
+_INIT_STATE, _RTR, _RTS = enums.IBV_QPS_INIT, enums.IBV_QPS_RTR, enums.IBV_QPS_RTS
 #: Attributes that each step sets, by the type of the queue pair.
 _STEPS: dict[int, dict[int, tuple[str, ...]]] = {
-    enums.IBV_QPT_RC: {
-        enums.IBV_QPS_INIT: ("STATE", "PKEY_INDEX", "PORT", "ACCESS_FLAGS"),
-        enums.IBV_QPS_RTR: (*_UNRELIABLE_RTR, "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER"),
-        enums.IBV_QPS_RTS: (
-            *("STATE", "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC"),
-        ),
-    },
-    enums.IBV_QPT_XRC_SEND: {
-        enums.IBV_QPS_INIT: ("STATE", "PKEY_INDEX", "PORT", "ACCESS_FLAGS"),
-        enums.IBV_QPS_RTR: _UNRELIABLE_RTR,
-        enums.IBV_QPS_RTS: (
-            *("STATE", "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC"),
-        ),
-    },
-    enums.IBV_QPT_XRC_RECV: {
-        enums.IBV_QPS_INIT: ("STATE", "PKEY_INDEX", "PORT", "ACCESS_FLAGS"),
-        enums.IBV_QPS_RTR: (*_UNRELIABLE_RTR, "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER"),
-        enums.IBV_QPS_RTS: ("STATE", "SQ_PSN", "TIMEOUT"),
-    },
-    enums.IBV_QPT_UC: {
-        enums.IBV_QPS_INIT: ("STATE", "PKEY_INDEX", "PORT", "ACCESS_FLAGS"),
-        enums.IBV_QPS_RTR: _UNRELIABLE_RTR,
-        enums.IBV_QPS_RTS: ("STATE", "SQ_PSN"),
-    },
+    enums.IBV_QPT_RC: {_INIT_STATE: _INIT, _RTR: _RELIABLE_RTR, _RTS: _RELIABLE_RTS},
+    enums.IBV_QPT_XRC_SEND: {_INIT_STATE: _INIT, _RTR: _UNRELIABLE_RTR, _RTS: _RELIABLE_RTS},
+    enums.IBV_QPT_XRC_RECV: {_INIT_STATE: _INIT, _RTR: _RELIABLE_RTR, _RTS: _TARGET_RTS},
+    enums.IBV_QPT_UC: {_INIT_STATE: _INIT, _RTR: _UNRELIABLE_RTR, _RTS: ("STATE", "SQ_PSN")},
     enums.IBV_QPT_UD: {
-        enums.IBV_QPS_INIT: ("STATE", "PKEY_INDEX", "PORT", "QKEY"),
-        enums.IBV_QPS_RTR: ("STATE",),
-        enums.IBV_QPS_RTS: ("STATE", "SQ_PSN"),
+        _INIT_STATE: ("STATE", "PKEY_INDEX", "PORT", "QKEY"),
+        _RTR: ("STATE",),
+        _RTS: ("STATE", "SQ_PSN"),
     },
 }
 #: What libibverbs calls FLUSH and TSO, of which a card may have none.
