@@ -100,9 +100,10 @@ def test_lists_of_all_qps_in_one_pool(seed):
             elif what < 0.6 and lists[qp]:
                 step_, number = rng.choice(lists[qp])
                 if rng.random() < 0.5:
-                    await hand_over(ctx, table.finish, {"qp": qp, "number": number})
+                    ends = rng.randrange(2)  # no answer has to come
+                    await hand_over(ctx, table.finish, {"qp": qp, "number": number, "ends": ends})
                     complete[step_] = (1, complete[step_][1])
-                    if qp in watched:
+                    if qp in watched or (ends and step_ == lists[qp][0][0]):
                         pokes.append(qp)
                 else:
                     await hand_over(
@@ -185,5 +186,98 @@ def test_pops_that_look_take_two_cycles_each():
         assert ctx.get(table.head_rsp.payload.valid)
         assert ctx.get(table.head_rsp.payload.entry.wr_id) == entries
         assert spent[: entries - 1] == [2] * (entries - 1)
+
+    simulate(table, bench, deadline=500)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_unanswered_entries_all_end(seed):
+    """Entries of several QPs are appended, finished in order and taken off at the same time, each
+    by who does it on a card. Who takes off comes for a poke, and goes on while entries are
+    complete. None is forgotten, though only a finish of an oldest entry gives a poke."""
+    rng, table, each = random.Random(seed), OutstandingTable(config=CONFIG), 60
+    appended = {qp: deque() for qp in range(CONFIG.qps)}
+    ended = {qp: [] for qp in appended}
+    listed, spare = deque(), deque()
+
+    async def pause(ctx):
+        if rng.random() < 0.3:
+            await ctx.tick().repeat(rng.choice((1, 2, 3, 40)))
+
+    async def append(ctx):
+        while not ctx.get(table.ready):
+            await ctx.tick()
+        order = [qp for qp in appended for _ in range(each)]
+        rng.shuffle(order)
+        for n, qp in enumerate(order):
+            number = await take_place(ctx, table)
+            entry = {"qp": qp, "number": number, "entry": {"wr_id": n}}
+            appended[qp].append(n)
+            await hand_over(ctx, table.append, entry)
+            spare.append((qp, number))
+            await pause(ctx)
+
+    async def finish(ctx):
+        for _ in range(each * CONFIG.qps):
+            while not spare:
+                await ctx.tick()
+            qp, number = spare.popleft()
+            await hand_over(ctx, table.finish, {"qp": qp, "number": number, "ends": 1})
+            await pause(ctx)
+
+    async def keep_pokes(ctx):
+        """As the list of QPs does it: a QP is in it once."""
+        while True:
+            ctx.set(table.poke.ready, rng.random() < 0.5)
+            *_, valid, ready, poke = await ctx.tick().sample(
+                table.poke.valid, table.poke.ready, table.poke.payload
+            )
+            if valid and ready and poke.qp not in listed:
+                listed.append(poke.qp)
+
+    async def take_off(ctx):
+        ctx.set(table.head_rsp.ready, 1)
+        while any(len(found) < each for found in ended.values()):
+            if not listed:
+                await ctx.tick()
+                continue
+            qp = listed.popleft()
+            await hand_over(ctx, table.head_req, {"qp": qp})
+            while True:
+                *_, oldest = (
+                    await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
+                )
+                if not (oldest.valid and oldest.entry.complete):
+                    break
+                ended[qp].append(oldest.entry.wr_id)
+                await pause(ctx)
+                await hand_over(ctx, table.pop, {"qp": qp, "look": 1})
+        assert all(ended[qp] == list(appended[qp]) for qp in appended)
+
+    simulate(table, take_off, deadline=30_000, background=(append, finish, keep_pokes))
+
+
+def test_an_append_follows_a_finish_at_once():
+    """The next append reads its list while a finish looks at another one."""
+    table, entries, appends = OutstandingTable(config=CONFIG), 4, []
+
+    async def bench(ctx):
+        while not ctx.get(table.ready):
+            await ctx.tick()
+        ctx.set(table.poke.ready, 1)
+        places = [await take_place(ctx, table) for _ in range(2 * entries)]
+        for n in range(entries):
+            await hand_over(ctx, table.append, {"qp": 1, "number": places[n]})
+        await ctx.tick().repeat(2)
+        # Both are there all the time; none of those that finish is the oldest of its list.
+        ctx.set(table.finish.payload, {"qp": 1, "number": places[1], "ends": 1})
+        ctx.set(table.finish.valid, 1)
+        ctx.set(table.append.payload, {"qp": 2, "number": places[entries]})
+        ctx.set(table.append.valid, 1)
+        for cycle in range(12):
+            *_, ready = await ctx.tick().sample(table.append.ready)
+            if ready:
+                appends.append(cycle)
+        assert [b - a for a, b in zip(appends, appends[1:], strict=False)] == [3] * 3
 
     simulate(table, bench, deadline=500)

@@ -42,7 +42,8 @@ def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
             "following": 1,  # see ``Pop.look``,
             "timeout": 5,  # ``Pop.timeout``
             "idle": 1,  # and ``Pop.idle``
-            "ends": 1,  # see ``Finish``
+            "ends": 1,  # see ``Finish``,
+            "ended": entry_bits,  # and the entry that is complete
             "timed": 1,  # the timer of ``qp`` starts anew or stops,
         }
     )
@@ -87,17 +88,18 @@ class OutstandingTable(wiring.Component):
     be finishable. A list is watched from its first entry with a status, or from a look with
     ``stopped``, until ``drop``; every append, finish, fail and pop of such a list gives a poke. So
     does the append of an entry that no answer ends (``Append.unsent``), the pop of the one before
-    it, and every finish with ``ends``. ``timer`` Out: the QP has another answer to wait for from
-    now on, or none. It says so in the order of the operations, the cycle behind each, and must be
-    taken at once. The completer has ``head_req`` or ``pop`` valid, never both: so each is ready
-    whatever the other is, and nothing that it does waits for what it asks.
+    it, and a finish with ``ends`` of the oldest entry: what ends the oldest one looks at the next.
+    ``timer`` Out: the QP has another answer to wait for from now on, or none. It says so in the
+    order of the operations, the cycle behind each, and must be taken at once. The completer has
+    ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other is, and nothing
+    that it does waits for what it asks.
 
     The lists share a pool of entries (``OutstandingPool``), of which ``Places`` knows the free
     ones.
 
     Latency: each operation takes 2 or 3 cycles, one at a time, a pop behind its look 1, and with
     the next look 2; ``fail`` and ``drop`` walk the list, 2 cycles an entry (both are rare).
-    Throughput: a WQE costs an append, a look and a pop, and with several packets a finish: 6 to 8
+    Throughput: a WQE costs an append, a look and a pop, and with several packets a finish: 5 to 8
     cycles in all, 4 to 6 of those that one ACK finishes behind another.
     Errors: none. Reset: empty, cleared row by row.
     """
@@ -213,6 +215,7 @@ class OutstandingTable(wiring.Component):
                 ]
                 self._read_list(m, now, self.finish.payload.qp)
                 m.d.sync += now.ends.eq(self.finish.payload.ends)
+                m.d.sync += now.ended.eq(self.finish.payload.number)
                 m.next = "FINISH"
             with m.Elif(self.head_req.valid):
                 self._read_list(m, now, look.qp)
@@ -242,13 +245,18 @@ class OutstandingTable(wiring.Component):
         entry, number = self.append.payload.entry, self.append.payload.number
         row = lists.read0.row
         watched = row.watched | (entry.status != 0)
-        # FINISH: gives a poke if the list is watched or the WQE can end; one cycle.
+        # FINISH: gives a poke if the list is watched or its oldest WQE can end; one cycle. It only
+        # looks at the list, so an append begins at once.
         with m.State("FINISH"):
-            self._poke_if(m, now.ends, now.qp)
+            self._poke_if(m, now.ends & (row.head == now.ended), now.qp)
             m.d.comb += head.watched.eq(1)
             m.next = "IDLE"
-        # APPEND: the entry becomes the last one of the list; one cycle.
-        with m.State("APPEND"):
+            with m.If(self.append.valid):
+                self._read_list(m, now, self.append.payload.qp)
+                m.next = "APPEND"
+        # APPEND: the entry becomes the last one of the list; ends when no older poke waits, as it
+        # may have one to give.
+        with m.State("APPEND"), m.If(~self.poke.valid):
             self._poke_if(m, self.append.payload.unsent, now.qp)
             m.d.comb += [
                 head.watched.eq(1),

@@ -31,7 +31,7 @@ __all__ = [
 
 
 #: WQEs that nothing answers which one poke finishes, at most: others come in between.
-MOST_SENT = 7
+MOST_SENT = 15
 
 
 class CompleterState(data.Struct):
@@ -49,7 +49,7 @@ class CompleterState(data.Struct):
     finish: 1  # the oldest WQE ends,
     status: 8  # with this status
     more: 1  # the next WQE is looked at after this one
-    sent: 3  # WQEs that the poke has finished
+    sent: 4  # WQEs that the poke has finished
     placed: 1  # a READ response's payload is where it belongs
     kind: ScatterKind  # of the job
     poke: ACTIVATION_FLAGS  # ReceiveFlags to ask for
