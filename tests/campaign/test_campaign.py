@@ -37,6 +37,7 @@ OTHERS = {
     "operations": (17,),
     "services": (0, 48),
     "shared": (7,),
+    "xrc": (14, 21),
     "functions": (0, 1),
     "heavy": (2, 3),
 }

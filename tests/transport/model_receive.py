@@ -54,7 +54,7 @@ IN_SEND = 1
 GSI, RC, UC, UD = 1, 2, 3, 4  # types of QPs
 SERVICES = {RC: 0, UC: 1, UD: 3, GSI: 3}
 #: WQEs that nothing answers which a poke finishes, at most.
-SENT_BY_POKE = 8
+SENT_BY_POKE = 16
 
 
 def sub(a: int, b: int) -> int:

@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from itertools import pairwise
 
 import pytest
 
@@ -278,6 +279,6 @@ def test_an_append_follows_a_finish_at_once():
             *_, ready = await ctx.tick().sample(table.append.ready)
             if ready:
                 appends.append(cycle)
-        assert [b - a for a, b in zip(appends, appends[1:], strict=False)] == [3] * 3
+        assert [b - a for a, b in pairwise(appends)] == [3] * 3
 
     simulate(table, bench, deadline=500)

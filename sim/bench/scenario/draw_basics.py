@@ -42,6 +42,7 @@ GOOD = {
     "operations": 0.3,
     "placement": 0.3,
     "shared": 0.3,
+    "xrc": 0.3,
     "services": 0.3,
     "heavy": 0.2,
     "functions": 0.1,

@@ -8,17 +8,27 @@ from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import QP_TRANSPORT
 from sim.bench.scenario.draw_basics import WAY_BYTES, Draw
-from sim.bench.scenario.plan import SENDS, Attributes, Ending, Life, Message, Scenario, Way, Wrong
+from sim.bench.scenario.plan import (
+    SENDS,
+    Attributes,
+    Ending,
+    Life,
+    Message,
+    Scenario,
+    Way,
+    Wrong,
+    of_initiator,
+)
 from sim.bench.scenario.plan import Shared as Queue
 from sim.models.impairments import Impairments
 
-__all__ = ["Functions", "Services", "Shared"]
+__all__ = ["Functions", "Services", "Shared", "Xrc"]
 
 
 class Services(Draw):
     """Scenarios of kind ``services``: QPs of UC and UD beside those of RC."""
 
-    _services = (QpType.RC, QpType.UC, QpType.UC, QpType.UD, QpType.UD)
+    _services: tuple[QpType, ...] = (QpType.RC, QpType.UC, QpType.UC, QpType.UD, QpType.UD)
     _service = QpType.RC
     _bad = False
 
@@ -72,7 +82,7 @@ class Shared(Services):
     Each is destroyed in the end, so that it gives back what it holds.
     """
 
-    _services = (QpType.RC, QpType.RC, QpType.RC, QpType.UC, QpType.UD)
+    _services: tuple[QpType, ...] = (QpType.RC, QpType.RC, QpType.RC, QpType.UC, QpType.UD)
 
     def scenario(self, name: str, seed: int) -> Scenario:
         """As everywhere, and a shared queue of each side."""
@@ -102,6 +112,47 @@ class Shared(Services):
     def _wrongs(self, message: Message) -> list[Wrong]:
         """A shared request is not made for a message, so none is too short for it."""
         return [one for one in super()._wrongs(message) if one != Wrong.SHORT]
+
+
+class Xrc(Shared):
+    """Scenarios of kind ``xrc``: each end of a pair is an initiator or a target, and targets take
+    from the queues of a domain that the requests name."""
+
+    _services = (QpType.RC,)  # as with RC but for what is changed here
+    #: Receive queues of each domain.
+    _domains: tuple[int, ...] = (1, 1)
+
+    def scenario(self, name: str, seed: int) -> Scenario:
+        """As with shared queues, in a domain of each side."""
+        self._domains = tuple(self._rng.choice((1, 2, 3, 3)) for _ in range(2))
+        drawn = super().scenario(name, seed)
+        assert drawn.shared is not None
+        sides = [
+            replace(queue, depth=queue.depth + domain, domain=domain)
+            for queue, domain in zip(drawn.shared, self._domains, strict=True)
+        ]
+        return replace(drawn, shared=(sides[0], sides[1]))
+
+    def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
+        side = self._rng.randrange(2)
+        domain = self._domains[1 - side]
+        return tuple(
+            self._naming(of_initiator(life, side), side, domain)
+            for life in super()._lives(networks)
+        )
+
+    def _naming(self, life: Life, side: int, domain: int) -> Life:
+        """Each request names a queue of the domain, and now and then one that is not there."""
+        batches = []
+        for batch in life.ways[side].batches:
+            messages = [replace(one, queue=self._rng.randrange(domain)) for one in batch.messages]
+            batches.append(replace(batch, messages=tuple(messages)))
+        way = replace(life.ways[side], batches=tuple(batches), late=0)
+        ways = (life.ways[0], way) if side else (way, life.ways[1])
+        return replace(life, ways=ways)
+
+    def _wrongs(self, message: Message) -> list[Wrong]:
+        return [*super()._wrongs(message), Wrong.QUEUE]
 
 
 class Functions(Draw):

@@ -57,6 +57,7 @@ FAULTY = {
     Wrong.STALE: Faulty((WcStatus.LOC_PROT_ERR,), local=True),
     Wrong.PEER_STALE: Faulty((WcStatus.REM_ACCESS_ERR,)),
     Wrong.QKEY: Faulty(()),
+    Wrong.QUEUE: Faulty((WcStatus.REM_ACCESS_ERR,)),
 }
 
 
@@ -185,7 +186,7 @@ class Book:
     """One end of a connection. ``where`` names it in failures.
 
     ``reasons``: why it may fail -> the status that its first failing request then has.
-    ``doubt``: asks the peer's shared queue, if it has one, whether it can have been empty.
+    ``doubt``: asks the peer's shared queues, if it has any, whether one can have been empty.
     ``loose``: nothing answers its requests, so what the peer drops has succeeded.
     ``quiet``: on this network no answer is missed. ``dubious``: strangers play with it, so
     anything may fail and nothing need arrive.
@@ -201,7 +202,7 @@ class Book:
     failed: WcStatus | None = None
     closed: bool = False
     loose: bool = False
-    doubt: Callable[[int, str], None] | None = None
+    doubt: Callable[[int, int, str], None] | None = None
     _sent: int = 0  # requests that have ended
     _received: int = 0
 
@@ -276,7 +277,7 @@ class Book:
         assert a.rnr_retry < 7, f"{said}, though it waits as often as the peer asks"
         until = now if receive.at is None else receive.at
         if self.doubt is not None:
-            self.doubt(sent.at, f"{said}: no shared request")
+            self.doubt(sent.message.queue, sent.at, f"{said}: no shared request")
         least = a.rnr_retry * a.rnr_ns
         waited = until - sent.at
         assert waited >= least, (

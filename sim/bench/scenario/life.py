@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import cocotb
 from cocotb.task import Task
 from cocotb.triggers import Event, Lock, Timer
 
-from hdl.abi.enums import Access, QpAttrMask, QpState, WcStatus, WrOpcode
+from hdl.abi.enums import Access, QpAttrMask, QpState, QpType, WcStatus, WrOpcode
 from sim.bench.scenario.keys import RIGHTS
 from sim.bench.scenario.ledger import FAULTY, Book, Receive, Sent
 from sim.bench.scenario.plan import (
@@ -25,8 +26,8 @@ from sim.bench.scenario.plan import (
 )
 from sim.bench.scenario.posts import Posts
 from sim.bench.scenario.side import Side
-from sim.bench.system import VISIBLE_NS, QpOptions, connect, join
-from sim.guest.verbs import QP, QPAttr
+from sim.bench.system import VISIBLE_NS, QpOptions, connect, join, together
+from sim.guest.verbs import QP, QPAttr, QPInitAttr
 from sim.models.impairments import Impairments
 from sim.models.platform import now_ns
 
@@ -163,7 +164,9 @@ class Connection:
     async def _connect(self, qps: tuple[QP, QP] | None) -> None:
         options = _options(self.life.attributes, self.sides[0].flushes)
         nodes = [side.node for side in self.sides]
-        if qps is None:
+        if qps is None and self.life.attributes.service == QpType.XRC_INI:
+            self.qps = await self._initiator_and_target(options)
+        elif qps is None:
             self.qps = await connect(
                 nodes,
                 [one.pd for one in self.sides],
@@ -175,6 +178,20 @@ class Connection:
             self.qps = qps
             await join(nodes, qps, options)
             self._counted = [await self._counters(side) for side in (0, 1)]
+
+    async def _initiator_and_target(self, options: QpOptions) -> tuple[QP, QP]:
+        """A connection of XRC: the target takes from the queues of its side's domain."""
+        asks = self.life.attributes.initiator
+        here, there = self.sides[asks], self.sides[1 - asks]
+        assert there.pool is not None
+        target = QPInitAttr(QpType.XRC_TGT, xrcd=there.pool.xrcd)
+        initiator = QPInitAttr(
+            QpType.XRC_INI, here.cq, cap=replace(options.cap), sq_sig_all=options.sq_sig_all
+        )
+        ends = await together(QP.create(here.pd, initiator), QP.create(there.pd, target))
+        qps = (ends[asks], ends[1 - asks])
+        await join([side.node for side in self.sides], qps, options)
+        return qps
 
     def _share(self, side: int, qp: QP) -> None:
         """This end takes what it receives from the shared queue of its side, if there is one."""

@@ -7,7 +7,7 @@ by ``sim.bench.scenario.play``. Times are in ns of simulated time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
@@ -32,6 +32,7 @@ __all__ = [
     "Wrong",
     "delay_ns",
     "loses",
+    "of_initiator",
     "reads",
 ]
 
@@ -59,6 +60,7 @@ class Wrong(Enum):
     STALE = "a key that was invalidated"
     PEER_STALE = "a key of the peer that was invalidated"
     QKEY = "another Q_Key than the peer's"
+    QUEUE = "no such receive queue"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Message:
     ``own``, ``peer``: number in the way of the key of its own side that it changes or that its SGEs
     have, and of the peer's key that it reaches or invalidates; None: regions that stay.
     ``window``: that key is a memory window's. ``word``: which word of its class an atomic changes.
+    ``queue``: which of the peer's receive queues a request of XRC names.
     Only the last message of a ``Way`` must be signalled.
     """
 
@@ -81,6 +84,7 @@ class Message:
     peer: int | None = None
     window: bool = False
     word: int = 0
+    queue: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -115,6 +119,7 @@ class Message:
         words += [f"own {kind} {self.own}"] if self.own is not None else []
         words += [f"peer's {kind} {self.peer}"] if self.peer is not None else []
         words += [f"word {self.word}"] if self.atomic else []
+        words += [f"queue {self.queue}"] if self.queue else []
         words += [self.wrong.value] if self.wrong != Wrong.NOTHING else []
         return " ".join(words)
 
@@ -167,7 +172,10 @@ DONE = (Ending.FINISH, Ending.LEAVE)
 
 @dataclass(frozen=True)
 class Attributes:
-    """Attributes of both ends, in the units of ``sim.bench.system.QpOptions``."""
+    """Attributes of both ends, in the units of ``sim.bench.system.QpOptions``.
+
+    ``initiator``: the end that has the requests of a connection of XRC.
+    """
 
     mtu: Mtu
     psns: tuple[int, int]
@@ -177,6 +185,7 @@ class Attributes:
     min_rnr_timer: int
     max_rd_atomic: int
     service: QpType = QpType.RC
+    initiator: int = 0
 
     @property
     def timeout_ns(self) -> int:
@@ -238,12 +247,14 @@ class Guest:
 class Shared:
     """A shared receive queue of ``depth`` requests for all queue pairs of a side.
 
-    After one of ``pauses`` up to ``together`` idle ones are posted.
+    After one of ``pauses`` up to ``together`` idle ones are posted. ``domain``: of XRC, and so many
+    queues, which have the requests together; 0: one that is of no domain.
     """
 
     depth: int
     together: int
     pauses: tuple[int, ...]
+    domain: int = 0
 
 
 @dataclass(frozen=True)
@@ -287,6 +298,7 @@ class Scenario:
             lines.append(
                 f"shared receive queue of {'ab'[side]}: {shared.depth}, up to {shared.together} "
                 f"after {', '.join(map(str, shared.pauses))} ns"
+                + (f", in {shared.domain} queues of a domain" if shared.domain else "")
             )
         for number, lives in enumerate(self.pairs):
             for life in lives:
@@ -319,6 +331,14 @@ def _network(network: Impairments) -> str:
     return (
         ", ".join(f"{name}={getattr(network, name)}" for name in names if name != "seed") or "good"
     )
+
+
+def of_initiator(life: Life, side: int) -> Life:
+    """Return it as one of XRC in which the end ``side`` alone has requests."""
+    attributes = replace(life.attributes, service=QpType.XRC_INI, initiator=side)
+    none = Way(())
+    ways = (none, life.ways[1]) if side else (life.ways[0], none)
+    return replace(life, attributes=attributes, ways=ways)
 
 
 def reads(opcode: WrOpcode) -> bool:

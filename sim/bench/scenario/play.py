@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from sim.bench.scenario.plan import (
     Scenario,
     Stranger,
     Way,
+    of_initiator,
 )
 from sim.bench.scenario.pool import Pool
 from sim.bench.scenario.services import Unanswered
@@ -66,6 +67,8 @@ CARDS = {
         packed=True,
     ),
 }
+#: The card of the benches of XRC.
+CARDS["xrc"] = NicConfig(width=64, xrc=True)
 CARDS["placement"] = replace(CARDS["functions"], placement=True, persistence=True)
 #: When writes of a card are seen in a host's memory, ns, if not as soon as usual: so long that a
 #: FLUSH that waits for nothing is noticed, and shorter than ``VISIBLE_NS``.
@@ -165,8 +168,8 @@ class _Play:
             side.settled()
 
     async def _end(self, feeders: list[Task[None]]) -> None:
-        fresh = _fresh(leaves=bool(feeders))
-        await self._connection(len(self.scenario.pairs), fresh, None)
+        for life in self._either(_fresh(leaves=bool(feeders))):
+            await self._connection(len(self.scenario.pairs), life, None)
         pools = [side.pool for side in self.sides if side.pool]
         for pool in pools:
             pool.full = True
@@ -199,10 +202,19 @@ class _Play:
 
     async def _use_up(self, pools: list[Pool]) -> None:
         """As many messages as there are shared requests use each of them once."""
-        counts = len(pools[1].posted), len(pools[0].posted)
-        await self._connection(len(self.scenario.pairs), _used_up(counts), None)
+        named = [[slot.queue for slot in pool.posted.values()] for pool in reversed(pools)]
+        for life in self._either(_used_up(named)):
+            await self._connection(len(self.scenario.pairs), life, None)
         for pool in pools:
             await pool.settled()
+
+    def _either(self, life: Life) -> Iterator[Life]:
+        """What one connection both of whose ends have requests does; of XRC these are two."""
+        if not any(shared.domain for shared in self.scenario.shared or ()):
+            yield life
+            return
+        for side in (0, 1):
+            yield of_initiator(life, side)
 
     async def _prepare(self) -> None:
         """Make shared queues, and keys of both sides, those of the peer's requests registered."""
@@ -233,7 +245,7 @@ class _Play:
         dubious = number == self.scenario.victim
         fresh = number >= len(self.scenario.pairs)
         networks = (Impairments(), Impairments()) if fresh else self.scenario.networks
-        if life.attributes.service == QpType.RC:
+        if life.attributes.service in (QpType.RC, QpType.XRC_INI):
             connection = Connection(self.sides, networks, life, number, dubious=dubious)
         else:
             connection = Unanswered(self.sides, networks, life, number)
@@ -354,10 +366,13 @@ def _fresh(*, leaves: bool = False) -> Life:
     return Life(_plain(), (way, way), ending)
 
 
-def _used_up(counts: tuple[int, int]) -> Life:
-    """A connection whose ends send so many messages, of a byte each."""
+def _used_up(named: Sequence[Sequence[int]]) -> Life:
+    """A connection whose ends send a byte to each queue that is ``named``, as often as it is."""
     message = Message(WrOpcode.SEND, 1, (1,), (1,), SendFlags.SIGNALED)
-    ways = [Way((Batch(0, (message,) * count),) if count else ()) for count in counts]
+    ways = [
+        Way((Batch(0, tuple(replace(message, queue=one) for one in queues)),) if queues else ())
+        for queues in named
+    ]
     return Life(_plain(), (ways[0], ways[1]), Ending.LEAVE)
 
 

@@ -1,8 +1,9 @@
-"""The shared receive queue of one side: its requests, who has taken them, what they have got."""
+"""The shared receive queues of one side: their requests, who has them, what they have got."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ from sim.bench.scenario.ledger import Book, Place, Receive, State
 from sim.bench.scenario.plan import SENDS, Shared
 from sim.bench.system import VISIBLE_NS
 from sim.guest.driver.platform import Octets
-from sim.guest.verbs import MR, PD, SRQ, WC, RecvWR, SrqAttr
+from sim.guest.verbs import CQ, MR, PD, SRQ, WC, XRCD, RecvWR, SrqAttr
 from sim.models.platform import now_ns
 
 __all__ = ["PARTS", "Pool", "unresolved"]
@@ -26,11 +27,13 @@ PARTS = 3
 
 @dataclass(eq=False)
 class Slot:
-    """The bytes of one request, posted ``at``: ``place`` is what they are while nobody has it."""
+    """The bytes of one request, posted ``at`` to ``queue``: ``place`` is what they are while nobody
+    has it."""
 
     place: Place
     wr_id: int = 0
     at: int = 0
+    queue: int = 0
 
     def part(self, length: int) -> tuple[tuple[int, int], ...]:
         """The first ``length`` bytes of it, as pieces."""
@@ -39,14 +42,16 @@ class Slot:
 
 
 class Pool:
-    """A shared receive queue whose requests are given back after a while, some at a time.
+    """A shared receive queue whose requests are given back after a while, some at a time; or the
+    queues of an XRC domain, between which they change.
 
     Each request comes back once: to the queue pair that has taken it, which has one at a time.
     """
 
     def __init__(self, plan: Shared, rng: random.Random):
         self.plan, self.rng = plan, rng
-        self.srq: SRQ
+        self.queues: list[SRQ] = []
+        self.xrcd: XRCD | None = None
         self.posted: dict[int, Slot] = {}
         #: Who uses it: the book of the newest connection of each QP.
         self.books: dict[int, Book] = {}
@@ -60,10 +65,21 @@ class Pool:
         self._doubts: list[tuple[int, set[int], str]] = []
         self._flushed: set[int] = set()  # books that have given one back
 
-    async def up(self, pd: PD, region: MR, places: list[Place]) -> None:
-        """Make the queue, with a request for each of ``places``; none is posted yet."""
-        self._region = region
-        self.srq = await SRQ.create(pd, SrqAttr(len(places), PARTS))
+    @property
+    def srq(self) -> SRQ | None:
+        """The queue that queue pairs are made with, if they are."""
+        return None if self.xrcd else self.queues[0]
+
+    async def up(self, pd: PD, cq: CQ, region: MR, places: list[Place]) -> None:
+        """Make the queues, with a request for each of ``places``; none is posted yet. Those of a
+        domain complete in ``cq``."""
+        self._region, attr = region, SrqAttr(len(places), PARTS)
+        if self.plan.domain:
+            self.xrcd = await XRCD.create(pd.ctx)
+            for _ in range(self.plan.domain):
+                self.queues.append(await SRQ.create(pd, attr, xrcd=self.xrcd, cq=cq))
+        else:
+            self.queues.append(await SRQ.create(pd, attr))
         self._idle = [Slot(place) for place in places]
 
     async def feed(self) -> None:
@@ -74,11 +90,12 @@ class Pool:
             await self.post(count)
 
     async def post(self, count: int) -> None:
-        """Post up to ``count`` idle requests, with one doorbell."""
+        """Post up to ``count`` idle requests, with one doorbell for each queue."""
         self.rng.shuffle(self._idle)
         now, self._idle = self._idle[:count], self._idle[count:]
-        requests = []
+        requests: list[list[RecvWR]] = [[] for _ in self.queues]
         for slot in now:
+            slot.queue = self._neediest()
             self._numbers += 1
             slot.wr_id, slot.at = self._numbers, now_ns()
             self.posted[slot.wr_id] = slot
@@ -86,15 +103,24 @@ class Pool:
             cuts = sorted(self.rng.randrange(length + 1) for _ in range(PARTS - 1))
             ends = [0, *cuts, length]
             sges = [self._region.sge(at + a, b - a) for a, b in pairwise(ends) if b > a]
-            requests.append(RecvWR(slot.wr_id, sges))
-        await self.srq.post_recv(requests)
+            requests[slot.queue].append(RecvWR(slot.wr_id, sges))
+        for srq, some in zip(self.queues, requests, strict=True):
+            if some or not self.xrcd:
+                await srq.post_recv(some)
 
-    def doubt(self, since: int, said: str) -> None:
-        """Somebody found no request, as ``said``: were there any from ``since`` until now?
+    def _neediest(self) -> int:
+        """The queue that has the fewest requests: so nobody waits for ever."""
+        have = Counter(slot.queue for slot in self.posted.values())
+        return min(range(len(self.queues)), key=lambda queue: have[queue])
+
+    def doubt(self, queue: int, since: int, said: str) -> None:
+        """Somebody found no request in ``queue``, as ``said``: were there any from ``since`` until
+        now?
 
         That is known when the completions that have been written until now have been taken.
         """
-        there = {slot.wr_id for slot in self.posted.values() if slot.at < since}
+        posted = [slot for slot in self.posted.values() if slot.queue == queue]
+        there = {slot.wr_id for slot in posted if slot.at < since}
         self._doubts.append((now_ns() + VISIBLE_NS, there, said))
 
     def looked(self, now: int) -> None:
@@ -120,6 +146,7 @@ class Pool:
         receive = book.next_receive()
         message = receive.sent.message
         what = f"{book.where}: {receive} in a shared request"
+        assert slot.queue == message.queue, f"{what} of queue {slot.queue}"
         sends = message.opcode in SENDS
         if wc.status == WcStatus.SUCCESS:
             if sends:
@@ -147,8 +174,11 @@ class Pool:
     async def settled(self) -> None:
         """Nothing moves any more, and what was posted has been used up."""
         assert not self.posted, f"{len(self.posted)} shared requests have not come back"
-        assert not self.srq.queue.pending, "elements of the shared queue have not come back"
-        await self.srq.close()
+        for srq in self.queues:
+            assert not srq.queue.pending, "elements of a shared queue have not come back"
+            await srq.close()
+        if self.xrcd:
+            await self.xrcd.close()
 
 
 def unresolved(region: MR, full: Octets) -> Place:

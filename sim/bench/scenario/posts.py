@@ -23,6 +23,8 @@ __all__ = ["Posts"]
 ALL_TYPES = FlushType.GLOBAL | FlushType.PERSISTENT
 #: An opcode that no device knows.
 NO_OPCODE = 99
+#: What makes of the number of a receive queue that of none.
+NO_QUEUE = 1 << 20
 #: Requests that name a key to invalidate.
 INVALIDATE = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
 #: Requests that make a key valid.
@@ -86,6 +88,9 @@ class Posts:
             wr.sg = [SGE(one.addr, one.length, one.lkey ^ 3) for one in wr.sg]
         elif message.wrong == Wrong.LENGTH:
             wr.sg[-1].length -= 1
+        pool = self._theirs.pool
+        if pool and (named := pool.queues[message.queue].srq_num) is not None:
+            wr.set_wr_xrc_srqn(named ^ (NO_QUEUE if message.wrong == Wrong.QUEUE else 0))
         if message.marked:
             wr.imm_data = immediate(sent.wr_id)
         self._book.sends.append(sent)

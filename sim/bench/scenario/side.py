@@ -99,7 +99,7 @@ class Side:
             pieces = self.take((size,), sink=True)
             places.append(self.blank(pieces))
         self.pool = Pool(plan, self.rng)
-        await self.pool.up(self.pd, self.sink, places)
+        await self.pool.up(self.pd, self.cq, self.sink, places)
 
     def _noise(self, size: int) -> Octets:
         return np.frombuffer(self.rng.randbytes(size), np.uint8).copy()
