@@ -150,7 +150,9 @@ def _run(commands: Sequence[Sequence[str]], chosen: dict[str, Any]) -> int:
         except env.BuildError as error:
             raise click.ClickException(str(error)) from None
     for name, words in zip((SERVER, CLIENT), commands if len(commands) > 1 else ()):
-        console.err.print(f"{name}: {' '.join(words)}", markup=False, highlight=False)
+        shown = " ".join(words).partition("\n")
+        rest = " ..." if shown[1] else ""
+        console.err.print(f"{name}: {shown[0]}{rest}", markup=False, highlight=False)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocinante")))
         lab = stack.enter_context(Lab(qemu, made, folder, commands, chosen))

@@ -28,7 +28,7 @@ RELEASES = {one.number: one for one in (Release("12", "bookworm"), Release("13",
 PROGRAM_PACKAGES = (
     *("bash", "busybox-static", "kmod"),
     *("ibverbs-providers", "ibverbs-utils", "perftest", "rdmacm-utils", "python3-pyverbs"),
-    *("ethtool", "iperf3", "iproute2", "iputils-ping", "netcat-openbsd", "pciutils"),
+    *("ethtool", "iperf3", "iproute2", "iputils-ping", "netcat-openbsd", "nvme-cli", "pciutils"),
     "tcpdump",
 )
 #: Packages that come along whole, by the beginning of their names.

@@ -24,3 +24,13 @@ def sections(text: str) -> dict[str, str]:
     text = re.sub(r"\r|\x1b\[[0-9;]*m", "", text)
     _, *parts = re.split(r"^== (.*)\n", text, flags=re.M)
     return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def sides_of(text: str) -> tuple[str, str]:
+    """What the server and what the client have said, without their names."""
+    lines = text.replace("\r", "").splitlines()
+    server, client = (
+        [line.removeprefix(name) for line in lines if line.startswith(name)]
+        for name in ("server: ", "client: ")
+    )
+    return "\n".join(server) + "\n", "\n".join(client) + "\n"

@@ -134,10 +134,10 @@ int roc_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_ud
 			return err;
 	}
 	err = roc_wq_size(rdev, &qp->sq, ROC_SEND_FIXED, cap->max_send_wr + slack,
-			  cap->max_send_sge);
+			  cap->max_send_sge, udata);
 	if (!err && !attr->srq)
 		err = roc_wq_size(rdev, &qp->rq, ROC_RECV_FIXED, cap->max_recv_wr + slack,
-				  cap->max_recv_sge);
+				  cap->max_recv_sge, udata);
 	if (err)
 		return err;
 	if (!udata)

@@ -133,6 +133,8 @@ struct roc_wq {
 	u32 max_sge;
 	u32 slots;
 	u32 stride;
+	/* Descriptors of each slot. */
+	u32 classes;
 	struct ib_umem *umem;
 	/* Slots of a queue of the kernel, and those that are free, of an SRQ. */
 	void *buf;
@@ -351,7 +353,8 @@ int roc_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid);
 /* wqe.c */
 int roc_wq_init(struct roc_dev *rdev, struct roc_wq *wq, u16 index, struct ib_udata *udata,
 		u64 buf);
-int roc_wq_size(struct roc_dev *rdev, struct roc_wq *wq, u32 fixed, u32 max_wr, u32 max_sge);
+int roc_wq_size(struct roc_dev *rdev, struct roc_wq *wq, u32 fixed, u32 max_wr, u32 max_sge,
+		bool user);
 int roc_wq_restart(struct roc_wq *wq);
 void roc_wq_exit(struct roc_wq *wq);
 int roc_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct ib_send_wr **bad);

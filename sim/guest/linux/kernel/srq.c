@@ -41,7 +41,7 @@ int roc_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct i
 			return -EINVAL;
 	}
 	err = roc_wq_size(rdev, &srq->wq, sizeof(struct virtio_rdma_cmd_post_recv),
-			  udata ? req.room : attr->max_wr, attr->max_sge);
+			  udata ? req.room : attr->max_wr, attr->max_sge, udata);
 	if (err)
 		return err;
 	srq->wq.max_wr = attr->max_wr;

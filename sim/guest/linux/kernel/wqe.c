@@ -9,18 +9,12 @@
 #include <linux/dma-mapping.h>
 #include "rocinante.h"
 
-struct roc_slots {
-	struct roc_wq *wq;
-	u32 classes;
-};
-
 static void roc_wq_slot(void *owner, u32 slot, dma_addr_t addr)
 {
-	struct roc_slots *slots = owner;
-	struct roc_wq *wq = slots->wq;
+	struct roc_wq *wq = owner;
 	u32 class;
 
-	for (class = 0; class < slots->classes; class++) {
+	for (class = 0; class < wq->classes; class++) {
 		struct vring_desc *desc = &wq->ring.desc[class * wq->slots + slot];
 		u32 sges = rocinante_class_sges(class, wq->max_sge);
 
@@ -32,17 +26,22 @@ static void roc_wq_slot(void *owner, u32 slot, dma_addr_t addr)
 	}
 }
 
-/* Sizes of a queue; -EINVAL when no virtqueue is as large as that. */
-int roc_wq_size(struct roc_dev *rdev, struct roc_wq *wq, u32 fixed, u32 max_wr, u32 max_sge)
+/*
+ * Sizes of a queue; -EINVAL when no virtqueue is as large as that. "user": of a process, whose
+ * slots have a descriptor for each class.
+ */
+int roc_wq_size(struct roc_dev *rdev, struct roc_wq *wq, u32 fixed, u32 max_wr, u32 max_sge,
+		bool user)
 {
 	wq->fixed = fixed;
 	wq->max_wr = max_wr;
 	wq->max_sge = max_sge;
 	wq->slots = max(max_wr, 1u);
+	wq->classes = user ? rocinante_classes(max_sge) : 1;
 	wq->stride = rocinante_stride(fixed, max_sge);
 	spin_lock_init(&wq->lock);
 	if (wq->stride > ROCINANTE_PAGE_SIZE ||
-	    (u64)wq->slots * rocinante_classes(max_sge) > rdev->max_queue_size)
+	    (u64)wq->slots * wq->classes > rdev->max_queue_size)
 		return -EINVAL;
 	return 0;
 }
@@ -51,16 +50,14 @@ int roc_wq_size(struct roc_dev *rdev, struct roc_wq *wq, u32 fixed, u32 max_wr, 
 int roc_wq_init(struct roc_dev *rdev, struct roc_wq *wq, u16 index, struct ib_udata *udata,
 		u64 buf)
 {
-	struct roc_slots slots = { .wq = wq, .classes = rocinante_classes(wq->max_sge) };
 	int err;
 
-	err = roc_ring_init(rdev, &wq->ring, index,
-			    wq->slots * (udata ? slots.classes : 1), VIRTIO_MSI_NO_VECTOR);
+	err = roc_ring_init(rdev, &wq->ring, index, wq->slots * wq->classes, VIRTIO_MSI_NO_VECTOR);
 	if (err)
 		return err;
 	if (udata) {
 		err = roc_umem_slots(rdev, buf, wq->slots, wq->stride, &wq->umem, roc_wq_slot,
-				     &slots, 0);
+				     wq, 0);
 	} else {
 		wq->buf_size = rocinante_slots_size(wq->slots, wq->stride);
 		wq->buf = dma_alloc_coherent(rdev->dma, wq->buf_size, &wq->buf_dma, GFP_KERNEL);

@@ -1,0 +1,57 @@
+"""Users of the card in the kernel itself: what they do, no program can. All boot machines: slow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.machine.debian import run, sections, sides_of
+
+pytestmark = pytest.mark.slow
+
+NVME = Path(__file__).with_name("nvme.sh").read_text()
+#: Counters that are 0 on a good wire.
+LOST = ("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err")
+BLOCKS = ["32 of 4096", "8 of 131072", "1 of 1048576", "16 of 65536"]
+
+
+def counted(err: str, card: int, name: str) -> int:
+    """A counter of a card, 0 if it has told none."""
+    (line,) = re.findall(rf"^card {card}: (.*)$", err, re.M)
+    return int(dict(re.findall(r"(\w+) (\d+)", line)).get(name, 0))
+
+
+def is_fine(log: str) -> bool:
+    """Whether no kernel has complained."""
+    return not re.search(r"WARNING:|BUG:|failed|error|timeout|reset", log)
+
+
+@pytest.mark.parametrize("wire", [(), ("--impair", "loss=1%,seed=1")], ids=["wire", "loss"])
+def test_nvme_between_two_guests(wire):
+    """A disk of one guest is the other one's: each byte comes back, and is where it belongs.
+
+    Fast registration, invalidation by the peer and by itself, kernel CQs, drained queue pairs.
+    """
+    sides = ("bash", "-c", f"{NVME}\ntarget", "::", "bash", "-c", f"{NVME}\ninitiator 10.0.0.1")
+    out, err = run("--timeout", "900", "--peer", "card", *wire, *sides)
+    target, initiator = (sections(text) for text in sides_of(out))
+    assert "subnqn:  nqn.2026-01.example:disk" in initiator["discover"], out
+    assert re.findall(r"^(.*): the same$", initiator["data"], re.M) == BLOCKS, out
+    assert re.fullmatch(r"[0-9a-f]{64} .*\n", initiator["hash"]), out
+    assert target["disk"] == initiator["hash"], out
+    assert "disconnected 1 controller" in initiator["disconnect"], out
+    assert "Removing ctrl" in initiator["log"] and is_fine(initiator["log"]), out
+    assert "creating nvm controller" in target["log"] and is_fine(target["log"]), out
+    assert counted(err, 1, "rx_read_requests") > 20 and counted(err, 1, "rx_write_requests") > 60
+    lost = sum(counted(err, card, name) for card in (0, 1) for name in LOST)
+    assert (lost > 0) == bool(wire), err
+
+
+def test_nvme_in_one_guest():
+    """Both drivers on one card, which sends to itself."""
+    out, _ = run("bash", "-c", f"{NVME}\noffer; initiator 10.0.0.1")
+    parts = sections(out)
+    assert re.findall(r"^(.*): the same$", parts["data"], re.M) == BLOCKS, out
+    assert "creating nvm controller" in parts["log"] and is_fine(parts["log"]), out
