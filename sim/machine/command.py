@@ -152,7 +152,9 @@ def _run(commands: Sequence[Sequence[str]], chosen: dict[str, Any]) -> int:
     for name, words in zip((SERVER, CLIENT), commands if len(commands) > 1 else ()):
         shown = " ".join(words).partition("\n")
         rest = " ..." if shown[1] else ""
-        console.err.print(f"{name}: {shown[0]}{rest}", markup=False, highlight=False)
+        console.err.print(
+            f"{name}: {shown[0]}{rest}", markup=False, highlight=False, soft_wrap=True
+        )
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocinante")))
         lab = stack.enter_context(Lab(qemu, made, folder, commands, chosen))

@@ -11,6 +11,7 @@ from tests.machine.debian import run, sections, sides_of
 
 pytestmark = pytest.mark.slow
 
+RDS = Path(__file__).with_name("rds.py").read_text()
 NVME = Path(__file__).with_name("nvme.sh").read_text()
 #: Counters that are 0 on a good wire.
 LOST = ("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err")
@@ -55,3 +56,14 @@ def test_nvme_in_one_guest():
     parts = sections(out)
     assert re.findall(r"^(.*): the same$", parts["data"], re.M) == BLOCKS, out
     assert "creating nvm controller" in parts["log"] and is_fine(parts["log"]), out
+
+
+def test_rds_between_two_guests():
+    """Datagrams of the kernel's own transport: one receive queue, one CQ for all processes."""
+    sides = ("python3", "-c", RDS, "::", "python3", "-c", RDS, "10.0.0.1")
+    out, err = run("--peer", "card", *sides)
+    _, asked = sides_of(out)
+    lengths = [1, 63, 4096, 4097, 30_000, 65_536, 200_000]
+    assert re.findall(r"^(\d+) bytes: the same$", asked, re.M) == [str(one) for one in lengths], out
+    assert "all at once: the same" in asked and len(re.findall(r"^ping \d: ", asked, re.M)) == 5
+    assert counted(err, 0, "rx_send_requests") > 100, err

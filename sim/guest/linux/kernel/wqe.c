@@ -274,9 +274,10 @@ int roc_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct 
 
 	if (wq->umem) {
 		/* A process without a mapped doorbell calls with no request. */
-		*bad = wr;
-		if (wr)
+		if (wr) {
+			*bad = wr;
 			return -EINVAL;
+		}
 		roc_ring_kick(&wq->ring);
 		return 0;
 	}
@@ -302,8 +303,10 @@ int roc_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct 
 	if (posted)
 		roc_wq_publish(wq);
 	spin_unlock_irqrestore(&wq->lock, flags);
-	*bad = wr;
-	return min(size, 0);
+	if (size >= 0)
+		return 0;
+	*bad = wr; /* of a list that was posted nobody expects it to be written */
+	return size;
 }
 
 static int roc_post_receives(struct roc_wq *wq, const struct ib_recv_wr *wr,
@@ -314,9 +317,10 @@ static int roc_post_receives(struct roc_wq *wq, const struct ib_recv_wr *wr,
 	int err = 0;
 
 	if (wq->umem) {
-		*bad = wr;
-		if (wr)
+		if (wr) {
+			*bad = wr;
 			return -EINVAL;
+		}
 		roc_ring_kick(&wq->ring);
 		return 0;
 	}
@@ -344,7 +348,8 @@ static int roc_post_receives(struct roc_wq *wq, const struct ib_recv_wr *wr,
 	if (posted)
 		roc_wq_publish(wq);
 	spin_unlock_irqrestore(&wq->lock, flags);
-	*bad = wr;
+	if (err)
+		*bad = wr;
 	return err;
 }
 
