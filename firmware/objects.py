@@ -84,12 +84,21 @@ class Xrcd:
     users: int = 0
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """Of a receive queue whose requests take several packets (MP WR): ``buffer`` bytes of each, and
+    ``align_log2`` of the bytes of a segment."""
+
+    buffer: int
+    align_log2: int
+
+
 @dataclass
 class Srq:
     """A shared receive queue, which has the receive virtqueue of pair ``number``; ``users`` counts
     the QPs that take from it. ``limit``: fewer requests than that are an event, once; 0: none.
     ``told``: its error has been reported. One of an XRC domain (``xrcd``) has a ``cq``, and
-    ``srq_num``, by which packets name it."""
+    ``srq_num``, by which packets name it. ``pieces``: its requests take several packets."""
 
     pd: Pd
     max_wr: int
@@ -101,6 +110,7 @@ class Srq:
     xrcd: Xrcd | None = None
     cq: Cq | None = None
     srq_num: int = 0
+    pieces: Pieces | None = None
 
 
 @dataclass
@@ -112,7 +122,8 @@ class Qp:
     WQEs come from, instead of its own receive queue. ``told``: the events that it has had.
     ``notify_drained``: there will be one when its send queue is drained. ``binds``: it may bind
     memory windows. ``placement``: the flags of FLUSH that it may have; 0: it has neither FLUSH nor
-    ATOMIC WRITE. ``copies``: it may have MEMCPY. An XRC initiator has no ``recv_cq``, and a target
+    ATOMIC WRITE. ``copies``: it may have MEMCPY. ``pieces``: the requests of its own receive queue
+    take several packets. An XRC initiator has no ``recv_cq``, and a target
     has its domain ``xrcd`` in place of ``pd`` and both CQs.
     """
 
@@ -132,6 +143,12 @@ class Qp:
     placement: int = 0
     copies: bool = False
     xrcd: Xrcd | None = None
+    pieces: Pieces | None = None
+
+    @property
+    def takes_pieces(self) -> Pieces | None:
+        """How the requests that it takes take several packets, if they do."""
+        return self.srq.pieces if self.srq else self.pieces
 
     @property
     def holds_shared(self) -> bool:

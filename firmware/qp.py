@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from firmware.objects import Cq, Limits, Pd, Qp, Refused, Xrcd
+from firmware.pieces import row_fields
 from firmware.pkeys import PkeyTable
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType, RdmaFeature
@@ -173,7 +174,7 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
     ah = attrs["ah_attr"]
     grh, access = ah["grh"], attrs["qp_access_flags"]
     kind = _SHARED if qp.srq else _SOURCES.get(qp.type, _PRIVATE)
-    return {
+    row = {
         "state": state,
         "type": QP_CODE[qp.type],
         "pd": _number(qp.pd or qp.xrcd),
@@ -215,3 +216,4 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "av.sl": ah["sl"],
         "av.udp_source": udp_source_port(qp.qpn, attrs["dest_qp_num"], grh["flow_label"]),
     }
+    return row | row_fields(qp.takes_pieces, qp.type)

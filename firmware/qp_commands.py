@@ -12,6 +12,7 @@ from typing import Any
 
 from firmware.device import Operations
 from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused, Srq
+from firmware.pieces import asked_pieces, check_datagrams, check_type
 from firmware.pkeys import PkeyTable
 from firmware.qp import UNUSED, configuration_row, new_attributes, placement_access
 from firmware.transitions import SEND_ERROR_STATES, next_state
@@ -77,12 +78,15 @@ class QpCommands:
         if v.max_inline_data > limits.config.max_inline:
             raise Refused(f"{v.max_inline_data} bytes inline of {limits.config.max_inline}")
         srq = await self._shared_queue(v)
+        pieces = await asked_pieces(limits, v, self._negotiated)
+        if pieces is not None:
+            check_type(pieces, v.qp_type, srq is not None)
 
         attrs = Values(abi.QP_ATTR.unpack(bytes(abi.QP_ATTR.size)))
         attrs["cap"] = {name.name: v[name.name] for name in abi.QP_CAP.fields}
         if v.qp_type in (QpType.UD, QpType.GSI):
             attrs["path_mtu"] = limits.mtu  # a datagram's limit is the port's
-        init = {name: v[name] for name in v if name != "reserved"}
+        init = {name: v[name] for name in v if not name.startswith("reserved")}
         qpn = None
         if v.qp_type == QpType.GSI:
             pair = abi.GSI_QP_INDEX
@@ -93,7 +97,7 @@ class QpCommands:
             pair = None
         qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs, srq), pair)
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
-        qp.xrcd = xrcd
+        qp.xrcd, qp.pieces = xrcd, pieces
         qp.binds = limits.config.windows and await self._negotiated(RdmaFeature.MW)
         if v.qp_type not in _XRC:
             qp.copies = limits.config.memcpy and await self._negotiated(RdmaFeature.MEMCPY)
@@ -116,6 +120,12 @@ class QpCommands:
             raise Refused(f"max_recv_wr must be 0 with an SRQ, not {v.max_recv_wr}")
         if srq.xrcd is not None:
             raise Refused(f"SRQ {srq.number} serves the targets of an XRC domain")
+        if srq.pieces is not None:
+            check_datagrams(srq.pieces, v.qp_type)
+            # The last completion of a request tells that it is used up: of one CQ it can.
+            others = (qp.recv_cq for qp in self._objects().qps.all() if qp.srq is srq)
+            if any(cq is not None and cq.number != v.recv_cqn for cq in others):
+                raise Refused(f"recv_cqn {v.recv_cqn} is not that of the other QPs of the SRQ")
         return srq
 
     async def _check_type(self, v: Values) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from firmware.commands import Commands
-from firmware.objects import Cq, Group, Handles, Mr, Objects, Pd, Qp, Slice, Srq, Xrcd
+from firmware.objects import Cq, Group, Handles, Mr, Objects, Pd, Pieces, Qp, Slice, Srq, Xrcd
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import EventType, MwType
 from hdl.abi.layout import Values
@@ -34,7 +34,8 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd) -> Record:
     if isinstance(made, Srq):
         sizes = {"max_wr": made.max_wr, "max_sge": made.max_sge, "limit": made.limit}
         shared = {"xrcd": _number(made.xrcd), "cq": _number(made.cq), "srq_num": made.srq_num}
-        return {"pd": made.pd.number, "told": made.told, **sizes, **shared}
+        of = {"pd": made.pd.number, "told": made.told, "pieces": _pieces(made)}
+        return {**of, **sizes, **shared}
     if isinstance(made, Qp):
         return {
             "pd": _number(made.pd),
@@ -52,8 +53,17 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd) -> Record:
             "binds": made.binds,
             "placement": made.placement,
             "copies": made.copies,
+            "pieces": _pieces(made),
         }
     return {}
+
+
+def _pieces(made: Srq | Qp) -> list[int] | None:
+    return None if made.pieces is None else [made.pieces.buffer, made.pieces.align_log2]
+
+
+def _made_pieces(plain: Record) -> Pieces | None:
+    return None if plain["pieces"] is None else Pieces(*plain["pieces"])
 
 
 def _number(made: Pd | Cq | Srq | Xrcd | None) -> int | None:
@@ -180,7 +190,7 @@ class _Maker:
         sizes = {name: plain[name] for name in ("max_wr", "max_sge", "limit")}
         objects = self._objects
         srq = Srq(self._pd(plain["pd"]), told=plain["told"], **sizes)
-        srq.srq_num = plain["srq_num"]
+        srq.srq_num, srq.pieces = plain["srq_num"], _made_pieces(plain)
         srq.xrcd = self._used(objects.xrcds, plain["xrcd"])
         srq.cq = self._used(objects.cqs, plain["cq"])
         return srq
@@ -207,6 +217,7 @@ class _Maker:
         qp.xrcd = self._used(objects.xrcds, plain["xrcd"])
         qp.qpn, qp.start, qp.binds = plain["qpn"], plain["start"], plain["binds"]
         qp.placement, qp.copies = plain["placement"], plain["copies"]
+        qp.pieces = _made_pieces(plain)
         qp.told = {EventType(event) for event in plain["told"]}
         qp.notify_drained = plain["notify_drained"]
         return qp

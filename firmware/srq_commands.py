@@ -12,6 +12,7 @@ from typing import Any
 
 from firmware.device import Operations
 from firmware.objects import Cq, Limits, Objects, Refused, Srq, Xrcd
+from firmware.pieces import asked_pieces, row_fields
 from firmware.resize_commands import ResizeCommands
 from hdl.abi.enums import RdmaFeature, SrqAttrMask
 from hdl.abi.layout import Values
@@ -53,8 +54,11 @@ class SrqCommands:
         await self._check_limit(v.srq_limit, v.max_wr)
         if any(v.reserved):
             raise Refused("reserved fields are not 0")
+        pieces = await asked_pieces(self._limits, v, self._negotiated)
+        if pieces is None and (v.mp_wr_buffer or v.mp_wr_align_log2):
+            raise Refused("The requests of a receive queue take one message each")
         number = objects.qps.lend()
-        made = Srq(pd, v.max_wr, v.max_sge, limit=v.srq_limit, xrcd=xrcd, cq=cq)
+        made = Srq(pd, v.max_wr, v.max_sge, limit=v.srq_limit, xrcd=xrcd, cq=cq, pieces=pieces)
         objects.srqs.add(lambda: made, number)
         for used in (pd, xrcd, cq):
             if used is not None:
@@ -69,7 +73,7 @@ class SrqCommands:
         srq.srq_num = objects.next_qpn(srq.number)
         objects.qps.touched.add(srq.number)  # the generation of its number
         row = {"type": XRC_QUEUE, "qpn": srq.srq_num, "pd": xrcd.number}
-        row |= {"recv_pd": srq.pd.number, "recv_cq": cq.number}
+        row |= {"recv_pd": srq.pd.number, "recv_cq": cq.number, **row_fields(srq.pieces, None)}
         await self._hardware.write_row("qp_cfg", srq.number, row)
         return {"srqn": srq.number, "srq_num": srq.srq_num}
 

@@ -56,6 +56,7 @@ class CardFeature(Enum):
     PERSISTENCE = "persistence"  # FLUSH makes data persistent, as the host says; needs PLACEMENT
     MEMCPY = "memcpy"  # copies inside host memory
     XRC = "xrc"  # connections whose requests name the receive queue; they need SRQ
+    MP_WR = "mp_wr"  # receive requests that take several packets
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -153,7 +154,7 @@ class NicConfig:
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback, ipv6, latency, parity, packed, placement, persistence, memcpy, xrc:
+            loopback, ipv6, latency, parity, packed, placement, persistence, memcpy, xrc, mp_wr:
             switches of ``CardFeature``. A card without a feature refuses what needs it and costs
             nothing for it. persistence: whether the host keeps what reaches its memory when the
             power fails.
@@ -213,6 +214,7 @@ class NicConfig:
     persistence: bool = False
     memcpy: bool = False
     xrc: bool = False
+    mp_wr: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()

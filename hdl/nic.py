@@ -202,6 +202,9 @@ class Nic(wiring.Component):
         if config.events:
             connect(m, rooms.queues.dropped, host_side.dropped)
             connect(m, host_side.broken_queue, tables.broken_queue)
+        if config.mp_wr:
+            dropped, told = rooms.queues.dropped, rooms.transport.dropped
+            m.d.comb += [told.valid.eq(dropped.valid), told.queue.eq(dropped.queue)]
         if config.hot_qps:
             connect(m, tables.context, host_side.context)
         if config.parity:

@@ -65,6 +65,7 @@ class RdmaFeature(IntEnum):
     MW = 6
     MCAST = 7
     TWO_LEVEL = 8
+    MP_WR = 9
     MEMCPY = 12
     PLACEMENT = 13
     QUEUE_ERROR = 14
@@ -417,6 +418,7 @@ class WcOpcode(IntEnum):
     MEMCPY = 12
     RECV = 128
     RECV_RDMA_WITH_IMM = 129
+    RECV_NOP = 138  # MP_WR: without a packet
 
 
 class WcFlags(IntFlag):
@@ -426,3 +428,7 @@ class WcFlags(IntFlag):
     WITH_IMM = 1 << 1
     IP_CSUM_OK = 1 << 2
     WITH_INV = 1 << 3
+    #: MP_WR: the message goes on; it is the last one of its request; the message ends here, broken.
+    MP_WR_MORE_IN_MSG = 1 << 7
+    MP_WR_CONSUMED = 1 << 8
+    MP_WR_BROKEN = 1 << 9

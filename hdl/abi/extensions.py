@@ -39,13 +39,20 @@ WR_XRC = Struct(
     le32("remote_srqn", "the receive queue that it names: low 24 bits"),
 )
 
+#: Of a receive queue whose requests take several packets.
+_PIECES = (
+    le32("mp_wr_buffer", "MP_WR: bytes of each request; 0: it takes one message"),
+    u8("mp_wr_align_log2", "MP_WR: of the bytes of a segment; 0 without"),
+)
+
 CMD_CREATE_SRQ = Struct(
     "cmd_create_srq",
     le32("pdn"),
     le32("max_wr"),
     le32("max_sge"),
     le32("srq_limit", "0: no limit event"),
-    array("reserved", Scalar(4), 4, "0"),
+    *_PIECES,
+    byte_array("reserved", 11, "0"),
 )
 RSP_CREATE_SRQ = Struct(
     "rsp_create_srq", le32("srqn", "the index of a queue pair, whose receive queue it has")
@@ -72,7 +79,8 @@ CMD_CREATE_XRC_SRQ = Struct(
     le32("srq_limit", "0: no limit event"),
     le32("xrcdn", "its domain"),
     le32("cqn", "where its requests complete"),
-    byte_array("reserved", 24, "0"),
+    *_PIECES,
+    byte_array("reserved", 19, "0"),
 )
 RSP_CREATE_XRC_SRQ = Struct(
     "rsp_create_xrc_srq",

@@ -27,6 +27,8 @@ MAX_MR_SIZE = ((1 << 32) - 1) * PAGE_SIZE
 MAX_COPY = 1 << 30
 #: Most pages of a region of CREATE_MR. The hardware has no limit; drivers allocate for so many.
 MAX_FAST_PAGES = 512
+#: Bytes of a receive request that takes several packets, and of its segments: from 64 on.
+MAX_MP_WR_BUFFER, MIN_MP_WR_ALIGN, MAX_MP_WR_ALIGN = 1 << 24, 64, 4096
 #: XRC domains of a function, which are the firmware's alone. Their numbers have 16 bits.
 MAX_XRCD = 256
 
@@ -85,6 +87,8 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_srq": config.qps - FIRST_USER_QP_INDEX if config.srq else 0,  # one of the pairs each
         "max_srq_wr": config.queue_size if config.srq else 0,
         "max_xrcd": MAX_XRCD if config.xrc else 0,
+        "max_mp_wr_buffer": MAX_MP_WR_BUFFER if config.mp_wr else 0,
+        "max_mp_wr_align": MAX_MP_WR_ALIGN if config.mp_wr else 0,
         "max_memcpy_length": MAX_COPY if config.memcpy else 0,
         "max_srq_sge": config.max_sge if config.srq else 0,
     }

@@ -114,7 +114,9 @@ CONFIG = Struct(
     le32("max_srq_wr", "extension SRQ, else 0"),
     le32("max_srq_sge", "extension SRQ, else 0"),
     le32("max_xrcd", "extension XRC, else 0; this field was reserved"),
-    array("reserved_gap", Scalar(4), 8),
+    le32("max_mp_wr_buffer", "bytes; extension MP_WR, else 0; this field was reserved"),
+    le32("max_mp_wr_align", "bytes; extension MP_WR, else 0; this field was reserved"),
+    array("reserved_gap", Scalar(4), 6),
     le32("max_memcpy_length", "bytes; extension MEMCPY, else 0; this field was reserved"),
     array("reserved", Scalar(4), 115),
 )
@@ -188,7 +190,10 @@ CMD_CREATE_QP = Struct(
     le32("max_inline_data", "bytes"),
     le32("srqn", "extension SRQ: its WQEs are taken, 0: the pair's own; this field was reserved"),
     le32("xrcdn", "extension XRC: domain of an XRC_TGT, else 0; this field was reserved"),
-    array("reserved", Scalar(4), 6),
+    array("reserved_gap", Scalar(4), 3),
+    le32("mp_wr_buffer", "extension MP_WR: bytes of each receive buffer, else 0; was reserved"),
+    u8("mp_wr_align_log2", "extension MP_WR: of the bytes of a segment, else 0; was reserved"),
+    byte_array("reserved", 7),
 )
 RSP_CREATE_QP = Struct("rsp_create_qp", le32("qpn", "low bits: index of the queue pair"))
 GLOBAL_ROUTE = Struct(

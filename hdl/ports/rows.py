@@ -109,7 +109,7 @@ class QpCfg(data.Struct):
     qpn: 24  # this QP's number on the wire; its low bits are the pair index
     dest_qpn: 24  # the peer's QP number
     pkey: 16  # P_Key that its packets have
-    qkey: 32  # Q_Key that datagrams to it must have
+    qkey: 32  # Q_Key that datagrams to it must have; ``pieces_of`` lends it to other types
     remote_write: 1  # the peer may write
     remote_read: 1  # the peer may read
     remote_atomic: 1  # the peer may ask for atomics

@@ -18,7 +18,15 @@ from hdl.config import NicConfig
 from hdl.csr.command import TransportCommands
 from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.activations import ReceiveFlags
-from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
+from hdl.ports.boxes import (
+    Dropped,
+    MemoryDrain,
+    QpTables,
+    RecvFetchPort,
+    RxPort,
+    SendFetchPort,
+    TxPort,
+)
 from hdl.ports.context import QP_PINS
 from hdl.ports.headers import Departure, RxHeader, TxHeader
 from hdl.ports.jobs import Activation, TxChecked
@@ -92,7 +100,8 @@ class Transport(wiring.Component):
     source addresses; ``sent``, ``spoiled``, ``departed`` In, ``answer`` Out: see ``Egress``;
     ``command``: the firmware's commands; ``memory_drain``: see ``Quiesce``; ``qp_counters``,
     ``guest_counters`` In: readers of the QPs' counters; ``ready`` Out: tables here are cleared
-    after reset; ``counts``: by name. Who waits for whom: docs/architecture.md. Reset: see the
+    after reset; ``dropped`` In, of a card with MP WR: virtqueues whose WQEs are forgotten;
+    ``counts``: by name. Who waits for whom: docs/architecture.md. Reset: see the
     parts.
     """
 
@@ -124,6 +133,7 @@ class Transport(wiring.Component):
                 "ready": Out(1),
                 "counts": Out(data.StructLayout(counts)),
             }
+            | ({"dropped": In(Dropped())} if config.mp_wr else {})
         )
 
     def elaborate(self, platform):
@@ -157,7 +167,10 @@ class Transport(wiring.Component):
             & counters.ready
             & timers.ready
             & self._restarts.ready
+            & (receive.ready if config.mp_wr else 1)
         )
+        if config.mp_wr:
+            connect(m, flipped(self.dropped), receive.dropped)
         parts = {"requester": requester, "replier": replier, "receive": receive}
         for name, (part, member) in COUNTS.items():
             m.d.comb += self.counts[name].eq(getattr(parts[part], member))

@@ -16,8 +16,11 @@ STRUCTS = {struct.name: struct for struct in virtio_rdma.STRUCTS}
 OPAQUE = {"sys_image_guid": "u8[8]", "ex": "ex_u"}
 #: Fields that extensions have in the specification's reserved bytes, which are called ``reserved``.
 EXTENSION_FIELDS = {
-    "virtio_rdma_config": ["max_srq", "max_srq_wr", "max_srq_sge", "max_xrcd", "max_memcpy_length"],
-    "cmd_create_qp": ["srqn", "xrcdn"],
+    "virtio_rdma_config": [
+        *("max_srq", "max_srq_wr", "max_srq_sge", "max_xrcd"),
+        *("max_mp_wr_buffer", "max_mp_wr_align", "max_memcpy_length"),
+    ],
+    "cmd_create_qp": ["srqn", "xrcdn", "mp_wr_buffer", "mp_wr_align_log2"],
 }
 
 
@@ -179,6 +182,7 @@ def test_other_numbers():
         "MEMCPY": 12,
         "RECV": 128,
         "RECV_RDMA_WITH_IMM": 129,
+        "RECV_NOP": 138,
     }
     assert numbers(enums.SendFlags) == {
         "FENCE": 1,
@@ -193,6 +197,9 @@ def test_other_numbers():
         "WITH_IMM": 2,
         "IP_CSUM_OK": 4,
         "WITH_INV": 8,
+        "MP_WR_MORE_IN_MSG": 1 << 7,
+        "MP_WR_CONSUMED": 1 << 8,
+        "MP_WR_BROKEN": 1 << 9,
     }
     assert enums.Access.RELAXED_ORDERING == 1 << 20
     assert enums.Access.REMOTE_ATOMIC == 8

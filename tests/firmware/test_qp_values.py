@@ -98,10 +98,12 @@ def test_source_port():
 
 
 def test_reserved_fields_are_ignored():
-    """The reserved bytes of CREATE_QP, two fields of extensions that were not negotiated among
+    """The reserved bytes of CREATE_QP, fields of extensions that were not negotiated among
     them, and outputs that a driver writes (VR-3.24, VR-3.29)."""
     bench = QpBench()
-    bench.qpn = bench.create(srqn=0xFFFFFFFF, xrcdn=0xFFFFFFFF, reserved=[0xFFFFFFFF] * 6)
+    reserved = {"reserved_gap": [0xFFFFFFFF] * 3, "reserved": b"\xff" * 7}
+    reserved |= {"mp_wr_buffer": 0xFFFFFFFF, "mp_wr_align_log2": 0xFF}
+    bench.qpn = bench.create(srqn=0xFFFFFFFF, xrcdn=0xFFFFFFFF, **reserved)
     bench.go(S.INIT, sq_draining=1, alt_port_num=9, alt_timeout=99)
     attr = bench.query()
     assert (attr.qp_state, attr.sq_draining, attr.alt_port_num) == (S.INIT, 0, 0)

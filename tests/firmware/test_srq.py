@@ -73,7 +73,7 @@ def test_create_query_destroy():
         ({"max_wr": CONFIG.queue_size + 1}, "max_srq_wr"),
         ({"max_sge": CONFIG.max_sge + 1}, "max_srq_sge"),
         ({"srq_limit": 1}, "there are no events"),
-        ({"reserved": [0, 0, 0, 1]}, "reserved"),
+        ({"reserved": bytes(10) + b"\1"}, "reserved"),
     ],
 )
 def test_create_refused(change, reason):

@@ -113,7 +113,7 @@ def test_t_x10_in_use():
         ({"max_wr": 0}, "max_srq_wr"),
         ({"max_sge": CONFIG.max_sge + 1}, "max_srq_sge"),
         ({"srq_limit": 1}, "there are no events"),
-        ({"reserved": bytes(23) + b"\1"}, "reserved"),
+        ({"reserved": bytes(18) + b"\1"}, "reserved"),
     ],
 )
 def test_t_x10_receive_queue_refused(change, reason):

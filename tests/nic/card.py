@@ -1,5 +1,6 @@
 """The card of the benches beside this file: the default one, as wide as the test asks for; or one
-with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well, or these and MEMCPY, or XRC."""
+with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well, or these and MEMCPY, or XRC, or
+this and receive requests that take several packets."""
 
 import os
 from dataclasses import replace
@@ -15,5 +16,7 @@ PLACEMENT = replace(CONFIG, placement=True, persistence=True)
 MEMCPY = replace(PLACEMENT, memcpy=True)
 #: With XRC.
 XRC = replace(CONFIG, xrc=True)
+#: With receive requests that take several packets, and XRC.
+MP_WR = replace(XRC, mp_wr=True)
 if os.environ.get("ROCINANTE_HOT"):
     CONFIG = HOT

@@ -5,9 +5,10 @@ from amaranth.hdl import Elaboratable, Module
 from amaranth.lib.wiring import connect
 
 from hdl.config import NicConfig
+from hdl.ports.sources import queue_of
 from hdl.queues.receive.answers import RecvAnswers
 from hdl.queues.receive.prefetch import RecvPrefetch
-from hdl.queues.receive.sources import RecvSources, queue_of
+from hdl.queues.receive.sources import RecvSources
 from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=32, cqs=4, mrs=2, gids=1, vectors=8, recv_lines=32)

@@ -16,7 +16,7 @@ from hdl.ports.jobs import (
     Upcoming,
 )
 from hdl.ports.numbers import QpNumber
-from hdl.ports.sources import has_wqes
+from hdl.ports.sources import has_wqes, queue_of
 
 from ..ring.packed import is_packed
 from .awaited import Awaited, RecvAwaited
@@ -24,7 +24,7 @@ from .match import RecvMatch, RecvWork, UpcomingSource, answer_fault
 from .path import Arrival, HeldWqe, Tag
 from .prefetch import Demand
 from .shares import ShareMeter
-from .sources import SourceAccess, queue_of
+from .sources import SourceAccess
 
 __all__ = ["RecvAnswers"]
 

@@ -10,9 +10,10 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import QueueErrorCause, RecvFetched, RecvRequest
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QueueRow
+from hdl.ports.sources import queue_of
 
 from .path import Tag
-from .sources import SourceRow, queue_of
+from .sources import SourceRow
 
 __all__ = ["RecvFacts", "RecvMatch", "RecvWork", "UpcomingSource", "answer_fault"]
 

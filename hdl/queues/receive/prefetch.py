@@ -14,12 +14,13 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, Activation
 from hdl.ports.numbers import QpNumber, function_of, ordinal_in
 from hdl.ports.rows import QueueRow
+from hdl.ports.sources import queue_of
 
 from ..ring.types import FastPathJob
 from .ahead import DOORBELL, POLLED, AheadSources
 from .policy import PrefetchPolicy
 from .shares import LineGrants
-from .sources import SourceAccess, SourceRow, queue_of
+from .sources import SourceAccess, SourceRow
 
 __all__ = ["Demand", "RecvPrefetch"]
 

@@ -9,9 +9,10 @@ from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, DropQueue
 from hdl.ports.numbers import QpNumber
+from hdl.ports.sources import place_of
 
 from .lines import refetch_lines
-from .sources import SourceAccess, SourceRow, place_of
+from .sources import SourceAccess, SourceRow
 
 __all__ = ["Reason", "RecvReclaim"]
 

@@ -1,6 +1,6 @@
 """The table of receive sources: what has been fetched of each, and who works on it."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,26 +8,13 @@ from hdl.common.ram import Ram
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
-from hdl.ports.numbers import QpNumber, number_in, ordinal_in, receive_queue
+from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QueueRow
+from hdl.ports.sources import queue_of
 
 from .shares import SourceShare
 
-__all__ = ["SourceAccess", "SourceRow", "RecvSources", "place_of", "queue_of"]
-
-
-def queue_of(config: NicConfig, number: Value) -> Value:
-    """The virtqueue of receive source ``number``. Sources of all kinds are numbered together: a
-    shared one has the receive queue of a pair that is no QP's, so no two ever have the same."""
-    return receive_queue(config, number)
-
-
-def place_of(config: NicConfig, queue: Value) -> Value:
-    """The place of virtqueue ``queue`` among those of all QPs, where receive source ``number`` has
-    ``Cat(1, number)``; any other is not a source's, and one with bit 15 no QP's."""
-    nth = number_in(config, "queues", queue) - config.sq_queue(0)
-    place = Cat(nth[: config.number_bits["qps"] + 1], ordinal_in(config, "queues", queue))
-    return Cat(place, Const(0, 15 - len(place)), nth[-1])
+__all__ = ["SourceAccess", "SourceRow", "RecvSources"]
 
 
 class SourceRow(data.Struct):

@@ -195,7 +195,7 @@ class Commit(wiring.Component):
             m.d.sync += [self.sink_back.valid.eq(1), self.sink_back.payload.eq(record.sink)]
         with m.Elif(self.sink_back.ready):
             m.d.sync += self.sink_back.valid.eq(0)
-        m.submodules.outcome = outcome = CommitOutcome()
+        m.submodules.outcome = outcome = CommitOutcome(config=self._config)
         fate = outcome.fate
         m.d.comb += [
             fate.undo.eq(undo),

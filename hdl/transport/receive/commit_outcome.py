@@ -1,15 +1,16 @@
 """What a record of the receive side becomes: what it says, or what its check makes of it."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.abi.enums import WcStatus
+from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
+from hdl.config import NicConfig
 from hdl.ports.jobs import Effects
 from hdl.ports.rows import QpRx, RxMessage
 
 from .failed_qps import FailedQp
-from .types import Events, Part, Pending, Syndrome
+from .types import Events, Part, Pending, Syndrome, pieces_bit
 
 __all__ = ["CommitOutcome", "Fate"]
 
@@ -35,13 +36,19 @@ class CommitOutcome(wiring.Component):
     Latency: none, but for what is told of ``committed``. Spec: see ``Commit``.
     """
 
-    record: In(Pending)
-    fate: In(Fate)
-    committed: In(QpRx)
-    effects: Out(Effects)
-    row: Out(QpRx)
-    events: Out(Events)
-    writes: Out(1)
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "record": In(Pending),
+                "fate": In(Fate),
+                "committed": In(QpRx),
+                "effects": Out(Effects),
+                "row": Out(QpRx),
+                "events": Out(Events),
+                "writes": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -51,7 +58,7 @@ class CommitOutcome(wiring.Component):
         ended, holds = Signal(), Signal()
         m.d.sync += holds.eq(self.committed.message == RxMessage.SEND)  # a RAM's output is late
         m.d.comb += [
-            ended.eq(fate.undo & holds & responder & record.effects.complete),
+            ended.eq(fate.undo & holds & responder & record.effects.complete & ~self._pieces),
             self.effects.eq(record.effects),
             self.row.eq(record.row),
             self.events.eq(record.events),
@@ -67,7 +74,38 @@ class CommitOutcome(wiring.Component):
             self._drop(m)
         with m.Elif(responder & fate.fails):
             self._refuse(m)
+        if self._config.mp_wr:
+            self._waste(m)
         return m
+
+    @property
+    def _pieces(self):
+        """Whether the record is of a request that takes several packets."""
+        return pieces_bit(self.record) if self._config.mp_wr else Const(0)
+
+    def _waste(self, m):
+        """What a packet that is undone, or dropped, has taken of such a request stays unused, as
+        others may lie behind it. A request that ends with it goes back without it."""
+        record, fate, events = self.record, self.fate, self.events
+        effects, done = self.effects, self.effects.completion
+        bad = fate.fails & record.send  # the request itself, which completes
+        with m.If((record.part == Part.RESPONDER) & pieces_bit(record) & (fate.undo | fate.fails)):
+            m.d.comb += [
+                effects.complete.eq(record.taken | bad),
+                done.vendor_error.eq(0),
+                done.flags.eq(Mux(record.taken, WcFlags.MP_WR_CONSUMED, 0)),
+            ]
+            with m.If(~bad):
+                m.d.comb += [
+                    done.status.eq(WcStatus.SUCCESS),
+                    done.opcode.eq(WcOpcode.RECV_NOP),
+                    done.imm.eq(0),
+                    done.solicited.eq(0),
+                    events.resp_cqe_error.eq(0),
+                    events.resp_cqe_flush_error.eq(0),
+                ]
+            with m.If(fate.drops):
+                m.d.comb += self.row.held.eq(0)
 
     def _discard(self, m, ended):
         """Nothing of the record becomes true; a WQE that it would have ended ends in error, and so

@@ -266,6 +266,7 @@ class Intake(wiring.Component):
                     cfg.pd.eq(row.recv_pd),
                     cfg.recv_pd.eq(row.recv_pd),
                     cfg.recv_cq.eq(row.recv_cq),
+                    *([cfg.qkey.eq(row.qkey)] if config.mp_wr else ()),  # ``pieces_of``
                     cfg.source.kind.eq(SourceKind.SHARED),
                     cfg.source.number.eq(index),
                 ]

@@ -10,6 +10,7 @@ from hdl.common.skid import Register
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
 from hdl.ports.atomics import AtomicRequest
+from hdl.ports.boxes import Dropped
 from hdl.ports.context import ContextPin, ContextRead
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
@@ -37,6 +38,7 @@ from .commit import Commit
 from .completer import Completer
 from .dropper import Dropper
 from .intake import Intake
+from .pieces import OpenRequests
 from .responder import Responder
 from .types import (
     Counted,
@@ -73,6 +75,7 @@ class Receive(wiring.Component):
     each job of that kind. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing is
     taken before the completer has ended. ``idle``: nothing taken is unfinished here.
     ``rolling_back``: rows of a QP whose check was not good are still to be restored. ``keys``,
+    ``dropped``, ``ready``, of a card with MP WR: see ``OpenRequests``.
     ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``; ``counted`` Out: the
     same as it happens, by QP.
 
@@ -126,6 +129,7 @@ class Receive(wiring.Component):
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
             }
             | ({"completer_pin": Out(ContextPin())} if config.hot_qps else {})
+            | ({"dropped": In(Dropped()), "ready": Out(1)} if config.mp_wr else {})
         )
 
     def elaborate(self, platform):
@@ -187,6 +191,12 @@ class Receive(wiring.Component):
         if self._config.hot_qps:  # its row is written when the intake has gone on to others
             pin = self.completer_pin
             m.d.comb += [pin.number.eq(completer.qp), pin.held.eq(completer.busy)]
+        if self._config.mp_wr:
+            m.submodules.requests = requests = OpenRequests(config=self._config)
+            wiring.connect(m, responder.request_read, requests.read)
+            wiring.connect(m, responder.request_write, requests.write)
+            wiring.connect(m, wiring.flipped(self.dropped), requests.dropped)
+            m.d.comb += self.ready.eq(requests.ready)
         self._share_tables(m, intake, (responder, dropper), completer, commit)
         parts = {Part.FRONT: dropper, Part.RESPONDER: responder, Part.COMPLETER: completer}
         self._share_streams(m, intake.part, parts, commit, jobs.i)

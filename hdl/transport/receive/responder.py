@@ -11,7 +11,6 @@ from hdl.ports.activations import ReceiveFlags
 from hdl.ports.atomics import AtomicRequest
 from hdl.ports.jobs import (
     Activation,
-    FetchStatus,
     RecvFetched,
     RecvRequest,
     ScatterJob,
@@ -21,13 +20,14 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import is_atomic_write, is_flush
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
 from hdl.ports.shared import written_word
-from hdl.ports.sources import flushes
+from hdl.ports.sources import flushes, pieces_of
 from hdl.wire.opcodes import Kind
 
+from .pieces import OpenRequest, load, place
 from .responder_check import holds_result, request_facts, request_length
+from .responder_fetched import decide_fetched, discard, is_wqe, refuse
 from .responder_outcome import (
     Outcome,
-    Verdict,
     drive_effects,
     drive_events,
     drive_job,
@@ -35,9 +35,21 @@ from .responder_outcome import (
     drive_row,
     replay_needed,
     saves,
+    verdict_layout,
+)
+from .responder_pieces import (
+    break_off,
+    breaks_off,
+    close,
+    closes,
+    drive_piece,
+    drive_request,
+    extra,
+    gives_back,
+    uses_request,
 )
 from .responder_search import ReadSearch
-from .types import Part, Pending, ResponderWork, Syndrome
+from .types import Part, Pending, ResponderWork, Syndrome, pieces_bit
 
 __all__ = ["Responder"]
 
@@ -58,6 +70,10 @@ class Responder(wiring.Component):
     further, its receive WQE is held for the next one, and any beginning of a message is accepted.
     A datagram (UD) is a message, whatever its PSN; one that is too long for its receive WQE is
     dropped. Its payload begins with the GRH area.
+    A source may have WQEs that take several packets (MP WR, ``pieces``). Then each packet takes
+    segments of the source's open WQE, and completes; a QP holds none. A packet that does not fit
+    has the open one given back in a record of its own, and so has a UC message that breaks off
+    behind its first packet. ``requests``: the open WQEs.
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), 9.8.2.2 (UC),
     and what Linux does where the text leaves it open: a duplicate is acknowledged at once, a
     receive buffer that is too small is NAK 63h, a QP without the permission NAK 61h.
@@ -84,6 +100,14 @@ class Responder(wiring.Component):
                 "decided": In(1),
                 "atomic": Out(stream.Signature(AtomicRequest, always_ready=True)),
             }
+            | (
+                {
+                    "request_read": Out(TableRead(QpNumber, OpenRequest)),
+                    "request_write": Out(TableWrite(QpNumber, OpenRequest)),
+                }
+                if config.mp_wr
+                else {}
+            )
         )
 
     def elaborate(self, platform):
@@ -91,10 +115,12 @@ class Responder(wiring.Component):
         m.submodules.search = search = ReadSearch()
         wiring.connect(m, search.resource, wiring.flipped(self.resource_read))
         work = self.i.payload
-        verdict = Signal(Verdict, reset_less=True)
+        verdict = Signal(verdict_layout(self._config), reset_less=True)
         outcome, fetched = verdict.outcome, verdict.fetched
         facts_now = request_facts(m, self._config, work)
         holds = (work.rx.message == RxMessage.SEND) | work.rx.held  # a receive WQE
+        if self._config.mp_wr:
+            holds &= ~pieces_of(self._config, work.cfg).on
         updating, asking = Signal(), Signal()
         placed, recorded = Signal(), Signal()  # the job, and the record, have been taken before
         job_gone, record_gone = placed | self.job.ready, recorded | self.pending.ready
@@ -111,9 +137,11 @@ class Responder(wiring.Component):
                     verdict.replays.eq(0),
                     verdict.status.eq(WcStatus.SUCCESS),
                     outcome.eq(Outcome.ACCEPT),
-                    verdict.kind.eq(_discard(work)),
+                    verdict.kind.eq(discard(work)),
                 ]
                 self._begin(m, work, verdict, holds, asking)
+            if self._config.mp_wr:
+                self._place(m, work, verdict, asking)
             # SEARCH: asks for the saved READ that a duplicate is a part of; ends when that begins.
             with m.State("SEARCH"):
                 m.d.comb += search.i.valid.eq(1)
@@ -146,10 +174,12 @@ class Responder(wiring.Component):
                     m.next = "EVALUATE"
             # EVALUATE: decides by the receive WQE; ends by itself.
             with m.State("EVALUATE"):
-                m.d.sync += verdict.taken.eq(_is_wqe(fetched) & ~holds)
+                m.d.sync += verdict.taken.eq(is_wqe(fetched) & ~holds)
                 m.next = "JOB"
-                with m.If(~work.flush):
-                    self._decide_fetched(m, work, verdict)
+                with m.If(closes(self._config, work, verdict)):
+                    m.d.sync += close(verdict)
+                with m.Elif(~work.flush):
+                    decide_fetched(m, self._config, work, verdict)
                 with m.Else():
                     m.d.sync += [
                         outcome.eq(Outcome.FLUSH),
@@ -157,7 +187,7 @@ class Responder(wiring.Component):
                         verdict.consume.eq(1),
                         verdict.status.eq(WcStatus.WR_FLUSH_ERR),
                     ]
-                    with m.If(~_is_wqe(fetched)):
+                    with m.If(~is_wqe(fetched)):
                         m.next = "NOTHING"
             # NOTHING: there is no WQE to flush, so the flush has ended; ends by itself.
             with m.State("NOTHING"):
@@ -175,6 +205,8 @@ class Responder(wiring.Component):
                         m.next = "REPOKE"
                     with m.Elif(self.pending.payload.invalidate):
                         m.next = "INVALIDATE"
+                    with m.Elif(extra(self._config, work, verdict)):
+                        self._go_on(m, work, verdict)
                     with m.Else():
                         m.d.comb += self.i.ready.eq(1)
                         m.next = "IDLE"
@@ -189,14 +221,24 @@ class Responder(wiring.Component):
                 with m.If(self.repoke.ready):
                     m.d.comb += self.i.ready.eq(1)
                     m.next = "IDLE"
-        self._ask(m, work, search.i.payload, outcome)
+        self._ask(m, work, search.i.payload, verdict)
         self._hand_over(m, work, verdict, updating)
         return m
 
     def _begin(self, m, work, verdict, holds, asking):
         """What is done with the work at hand, once there is some."""
+        if self._config.mp_wr:
+            row = self.request_read.row
+            m.d.sync += load(m, self._config, verdict.piece, work, row)
         with m.If(~self.i.valid):
-            pass
+            if self._config.mp_wr:
+                m.d.sync += verdict.piece.told.eq(0)
+        if self._config.mp_wr:
+            with m.Elif(work.flush & pieces_of(self._config, work.cfg).on):
+                m.next = "PLACE"
+            with m.Elif(breaks_off(self._config, work, verdict) & work.operation.first):
+                m.d.sync += break_off(verdict)
+                m.next = "JOB"
         with m.Elif(work.flush & ~holds & ~flushes(work.cfg.source)):
             m.next = "NOTHING"  # the others that take from the source need its WQEs
         if self._config.xrc:
@@ -223,14 +265,17 @@ class Responder(wiring.Component):
             m.d.sync += verdict.outcome.eq(Outcome.GAP)
         if self._config.xrc:
             with m.Elif(facts.lost):
-                m.d.sync += _refuse(work, verdict, Syndrome.REMOTE_ACCESS)
+                m.d.sync += refuse(work, verdict, Syndrome.REMOTE_ACCESS)
         with m.Elif(facts.invalid | (facts.exceeds & inner)):
-            m.d.sync += _refuse(work, verdict, Syndrome.INVALID_REQUEST)
+            m.d.sync += refuse(work, verdict, Syndrome.INVALID_REQUEST)
         if self._config.placement:
             with m.Elif(facts.crowded):
                 m.d.sync += verdict.outcome.eq(Outcome.CROWDED)
         with m.Elif(facts.read_full):
             m.d.sync += verdict.outcome.eq(Outcome.GAP)  # it is sent again, when numbers are free
+        if self._config.mp_wr:
+            with m.Elif(operation.receive & pieces_of(self._config, work.cfg).on):
+                m.next = "PLACE"
         with m.Elif(operation.receive):
             m.d.sync += asking.eq(1)
             m.next = "FETCH"
@@ -248,43 +293,48 @@ class Responder(wiring.Component):
         with m.Else():
             m.d.sync += verdict.kind.eq(Mux(header.length == 0, ScatterKind.NONE, ScatterKind.KEY))
 
-    def _decide_fetched(self, m, work, verdict):
-        """What becomes of a packet that takes a receive WQE, now that the fetch has answered."""
-        fetched, sends = verdict.fetched, work.operation.kind == Kind.SEND
-        with m.Switch(fetched.status):
-            with m.Case(FetchStatus.OK):
-                with m.If(sends & (verdict.facts.after > fetched.wqe.length)):
-                    m.d.sync += [
-                        *_refuse(work, verdict, Syndrome.REMOTE_OPERATIONAL),
-                        verdict.consume.eq(1),
-                        verdict.status.eq(WcStatus.LOC_LEN_ERR),
-                    ]
-                    with m.If(verdict.facts.datagram):  # from anybody: the WQE waits for another
-                        m.d.sync += [verdict.outcome.eq(Outcome.DROP), verdict.consume.eq(0)]
-                with m.Else():
-                    m.d.sync += [
-                        verdict.consume.eq(work.operation.last),
-                        verdict.kind.eq(Mux(sends, ScatterKind.LINE, ScatterKind.KEY)),
-                    ]
-                    with m.If(work.header.length == 0):
-                        m.d.sync += verdict.kind.eq(ScatterKind.NONE)
-            with m.Case(FetchStatus.EMPTY):
+    def _place(self, m, work, verdict, asking):
+        """Where in the WQEs of its source a packet lies."""
+        piece = verdict.piece
+        bad = work.rx.error & (work.rx.syndrome == Syndrome.REMOTE_OPERATIONAL)
+        # PLACE: works out what the packet takes of the open WQE, or of the next one; one cycle.
+        # A flush takes the open WQE of a private source, and then the others, and that of a shared
+        # one only if it is bad.
+        with m.State("PLACE"):
+            m.d.sync += place(self._config, work, piece)
+            m.next = "FETCH"
+            with m.If(~work.flush | flushes(work.cfg.source) | (piece.open & bad)):
+                m.d.sync += asking.eq(1)
+            with m.Elif(work.rx.message == RxMessage.SEND):
                 m.d.sync += [
-                    verdict.outcome.eq(Outcome.RNR),
-                    verdict.syndrome.eq(Syndrome.RNR_NAK | work.cfg.min_rnr_timer),
+                    verdict.outcome.eq(Outcome.FLUSH),
+                    verdict.kind.eq(ScatterKind.NONE),
                 ]
-            with m.Case(FetchStatus.WQE_ERROR):
-                m.d.sync += [
-                    *_refuse(work, verdict, Syndrome.REMOTE_OPERATIONAL),
-                    verdict.consume.eq(1),
-                    verdict.status.eq(fetched.error),
-                ]
-            with m.Case(FetchStatus.QUEUE_ERROR):
-                m.d.sync += _refuse(work, verdict, Syndrome.REMOTE_OPERATIONAL)
+                m.next = "JOB"
+            with m.Else():
+                m.next = "NOTHING"
 
-    def _ask(self, m, work, search, outcome):
+    def _go_on(self, m, work, verdict):
+        """A record has been handed over that is in front of the packet's own."""
+        if not self._config.mp_wr:
+            return
+        piece = verdict.piece
+        m.d.sync += [
+            verdict.consume.eq(0),
+            verdict.kind.eq(discard(work)),
+            verdict.outcome.eq(Outcome.ACCEPT),
+        ]
+        m.next = "PLACE"
+        with m.If(verdict.outcome == Outcome.BREAK):
+            m.d.sync += piece.told.eq(1)
+            m.next = "IDLE"
+        with m.Else():
+            m.d.sync += [piece.open.eq(0), piece.left.eq(pieces_of(self._config, work.cfg).size)]
+
+    def _ask(self, m, work, search, verdict):
         """What is asked of the search, of the receive queue, and of the activation list."""
         header, cfg, rx, fetch = work.header, work.cfg, work.rx, self.fetch_req.payload
+        outcome = verdict.outcome
         both = ReceiveFlags.FLUSH | ReceiveFlags.FINISH
         m.d.comb += [
             search.psn.eq(header.psn),
@@ -306,12 +356,26 @@ class Responder(wiring.Component):
             self.repoke.payload.qp.eq(work.qp),
             self.repoke.payload.flags.eq(Mux(outcome == Outcome.FLUSH, ReceiveFlags.FLUSH, both)),
         ]
+        if self._config.mp_wr:
+            piece = verdict.piece
+            m.d.comb += [
+                self.request_read.index.eq(cfg.source.number),
+                self.request_read.enable.eq(1),
+            ]
+            with m.If(pieces_of(self._config, cfg).on):
+                m.d.comb += [
+                    fetch.again.eq(piece.open),
+                    fetch.head.eq(piece.head),
+                    fetch.last.eq(work.flush | piece.closes | piece.ends),
+                ]
 
     def _hand_over(self, m, work, verdict, updating):
         """Job, record, rows and resource that follow from the verdict."""
         cfg, rx, outcome = work.cfg, work.rx, verdict.outcome
         pending, atomic = self.pending.payload, self.atomic.payload
         changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
+        front = extra(self._config, work, verdict)
+        changes &= ~front
         executes = verdict.kind == ScatterKind.ATOMIC
         if self._config.placement:
             executes |= (verdict.kind == ScatterKind.ATOMIC_WRITE) | (
@@ -331,7 +395,7 @@ class Responder(wiring.Component):
             self.atomic.valid.eq(updating & executes),
             pending.qp.eq(work.qp),
             pending.part.eq(Part.RESPONDER),
-            pending.packet.eq(~work.flush),
+            pending.packet.eq(~work.flush & ~front),
             pending.line.eq(verdict.kind == ScatterKind.LINE),
             pending.silent.eq(verdict.facts.silent),
             pending.send.eq(work.operation.kind == Kind.SEND),
@@ -352,27 +416,17 @@ class Responder(wiring.Component):
             with m.If(pending.line):
                 m.d.comb += self.job.payload.pd.eq(cfg.recv_pd)
         drive_effects(m, work, verdict, self.resource_write.index, pending.effects)
+        if self._config.mp_wr:
+            with m.If(pieces_of(self._config, cfg).on):
+                m.d.comb += [
+                    pieces_bit(pending).eq(outcome != Outcome.FLUSH),
+                    pending.taken.eq(gives_back(verdict)),
+                ]
+            drive_piece(m, self._config, work, verdict, pending.effects)
+            drive_request(m, self._config, work, verdict, self.request_write)
+            m.d.comb += self.request_write.enable.eq(
+                updating & uses_request(self._config, work, verdict)
+            )
         drive_row(m, self._config, work, verdict, self.rx_write.row)
         drive_resource(m, self._config, work, verdict, self.resource_write.row)
         drive_events(m, work, verdict, pending.events)
-
-
-def _discard(work):
-    """The job of a packet that is not executed."""
-    return Mux(work.header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
-
-
-def _refuse(work, verdict, syndrome):
-    """A NAK; the QP stops. An invalid request is the peer's matter: without answers it is dropped,
-    and the QP goes on."""
-    drops = verdict.facts.silent if syndrome is Syndrome.INVALID_REQUEST else 0
-    return [
-        verdict.outcome.eq(Mux(drops, Outcome.DROP, Outcome.FAIL)),
-        verdict.syndrome.eq(syndrome),
-        verdict.kind.eq(_discard(work)),
-    ]
-
-
-def _is_wqe(fetched):
-    """Whether there is a receive WQE, good or bad."""
-    return (fetched.status == FetchStatus.OK) | (fetched.status == FetchStatus.WQE_ERROR)

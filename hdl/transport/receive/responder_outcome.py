@@ -1,6 +1,6 @@
 """What follows from the responder's verdict on a packet: job, effects, rows, counters."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
@@ -9,9 +9,11 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import Effects, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
 from hdl.ports.shared import flush_job, wire_flush
+from hdl.ports.sources import pieces_of
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from ..recovery.segment import PSN_BLOCK
+from .pieces import Piece, bytes_at
 from .responder_check import RequestFacts, holds_result, request_length
 from .types import Events, ResponderWork, Syndrome
 
@@ -25,6 +27,7 @@ __all__ = [
     "drive_row",
     "replay_needed",
     "saves",
+    "verdict_layout",
 ]
 
 
@@ -42,6 +45,9 @@ class Outcome(enum.Enum, shape=4):
     DROP = 8  # without answers: what would be a NAK with ``syndrome``; the QP goes on
     CROWDED = 9  # a FLUSH or ATOMIC WRITE without a resource: drop, and no NAK for the gap
     ANEW = 10  # a duplicate of these whose resource is another's now: answer, and do nothing
+    # In front of a packet whose source has WQEs that take several packets; see ``extra``.
+    CLOSE = 11  # it does not fit into the open one, which goes back
+    BREAK = 12  # without answers: it begins a message, and the one before it has not ended
 
 
 class Verdict(data.Struct):
@@ -58,6 +64,12 @@ class Verdict(data.Struct):
     replay: 8  # resource of a duplicate READ,
     skip: 24  # packets of it before the duplicate,
     replays: 1  # and the replier is to go there
+
+
+def verdict_layout(config: NicConfig) -> data.Layout:
+    """``Verdict``, with ``piece`` on cards with MP WR: where the packet's data lie."""
+    fields = {name: field.shape for name, field in data.Layout.cast(Verdict)}
+    return data.StructLayout(fields | ({"piece": Piece} if config.mp_wr else {}))
 
 
 def replay_needed(m: Module, work: ResponderWork, v: Verdict):
@@ -99,6 +111,9 @@ def drive_job(
         job.key.eq(v.facts.key),
         job.qp.eq(work.qp),
     ]
+    if config.mp_wr:
+        with m.If(pieces_of(config, work.cfg).on & (v.kind == ScatterKind.LINE)):
+            m.d.comb += job.offset.eq(bytes_at(v.piece.at))
     with m.If(v.kind == ScatterKind.ATOMIC):
         m.d.comb += job.length.eq(ATOMIC_BYTES)  # none of them in the packet
     if config.placement:
@@ -188,10 +203,11 @@ def drive_row(m: Module, config: NicConfig, work: ResponderWork, v: Verdict, row
     crowded = v.outcome == Outcome.CROWDED  # as if the gap behind it had had its NAK
     # What is accepted has the expected PSN, or sets it.
     after = wide_sum(m, header.psn, v.facts.packets, block=PSN_BLOCK)
+    pieces = pieces_of(config, work.cfg).on if config.mp_wr else Const(0)  # then nothing is held
     holds, breaks = Signal(name="holds_now"), Signal()  # a receive WQE; the message goes no further
     message = Signal(RxMessage, name="message_then")
     m.d.comb += [
-        holds.eq((rx.message == RxMessage.SEND) | rx.held | v.taken),
+        holds.eq(((rx.message == RxMessage.SEND) | rx.held | v.taken) & ~pieces),
         breaks.eq(v.facts.silent & ~accepted & ~work.flush),
         row.psn.eq(Mux(accepted | breaks, after, rx.psn)),
         # Only its responses acknowledge a READ: the peer may not have got all of them.

@@ -23,6 +23,7 @@ __all__ = [
     "Part",
     "Pending",
     "is_plain_ack",
+    "pieces_bit",
 ]
 
 
@@ -105,7 +106,7 @@ class Pending(data.Struct):
     jobless: 1
     line: 1  # the job reads a line of RecvFetch
     reads: 1  # completer: a READ ends, whose ``sink`` nobody reads behind this job
-    sink: ReadSink
+    sink: ReadSink  # of the responder's: ``pieces_bit``
     silent: 1  # its QP's requests are never answered, so a bad one is dropped
     send: 1  # responder: of a SEND, whose WQE ends with a check that is not good
     taken: 1  # responder: it takes a receive WQE, which does not go back
@@ -115,6 +116,13 @@ class Pending(data.Struct):
     row: QpRx
     effects: Effects
     events: Events
+
+
+def pieces_bit(record: data.View) -> Value:
+    """Of a ``Pending`` of the responder, on a card with MP WR: it is put into a request that takes
+    several packets, of which other QPs may have more by now. So ``taken`` says that the request
+    ends with it, and it does, whatever becomes of the record. Only the completer's have a sink."""
+    return record.sink.long
 
 
 def is_plain_ack(header: data.View, operation: data.View) -> Value:

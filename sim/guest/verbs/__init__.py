@@ -16,6 +16,7 @@ from sim.guest.verbs.context import PD, Context
 from sim.guest.verbs.cq import CQ
 from sim.guest.verbs.event import AsyncEvent, EventQueue
 from sim.guest.verbs.gid import gid_bytes, gid_text
+from sim.guest.verbs.mp_wr import MpWr
 from sim.guest.verbs.mr import MR, DmaMR, FastMR
 from sim.guest.verbs.mw import MW
 from sim.guest.verbs.qp import QP
@@ -43,6 +44,7 @@ __all__ = [
     "EventQueue",
     "FastMR",
     "GlobalRoute",
+    "MpWr",
     "QPAttr",
     "QPCap",
     "QPInitAttr",

@@ -9,6 +9,7 @@ from hdl.abi.enums import Access, MigState, Mtu, QpState, QpType
 from hdl.abi.layout import Values
 from sim.guest.verbs.address import AHAttr
 from sim.guest.verbs.cq import CQ
+from sim.guest.verbs.mp_wr import MpWr
 from sim.guest.verbs.srq import SRQ, XRCD
 
 
@@ -28,7 +29,8 @@ class QPInitAttr:
     """What a queue pair is created with. ``sq_sig_all``: every send request completes. ``srq``:
     takes the place of its receive queue, whose capacities then mean nothing. ``room``: requests
     that its virtqueues have room for, if these are more than the capacities. ``xrcd``: the domain
-    of an XRC target, which has nothing else of these; an XRC initiator has no ``rcq``."""
+    of an XRC target, which has nothing else of these; an XRC initiator has no ``rcq``. ``mp_wr``:
+    each of its receive requests takes several packets."""
 
     qp_type: QpType = QpType.RC
     scq: CQ | None = None
@@ -38,6 +40,7 @@ class QPInitAttr:
     srq: SRQ | None = None
     room: int = 0
     xrcd: XRCD | None = None
+    mp_wr: MpWr | None = None
 
 
 @dataclass

@@ -30,7 +30,10 @@ class CQ(Resource):
     ``poll`` puts it back.
     """
 
-    def __init__(self, ctx: Context, cqn: int, cqe: int, room: int = 0):
+    def __init__(
+        self, ctx: Context, cqn: int, cqe: int, room: int = 0, *, with_mp_wr: bool = False
+    ):
+        self.with_mp_wr = with_mp_wr
         self.ctx, self.cqn, self.cqe, self._room = ctx, cqn, cqe, max(cqe, room)
         self.queue: VirtQueue
         #: Completion events not yet taken with ``get_event``.
@@ -41,15 +44,24 @@ class CQ(Resource):
         self._spare: list[int] = []
 
     @classmethod
-    async def create(cls, ctx: Context, cqe: int, *, comp_vector: int = 0, room: int = 0) -> CQ:
+    async def create(
+        cls,
+        ctx: Context,
+        cqe: int,
+        *,
+        comp_vector: int = 0,
+        room: int = 0,
+        with_mp_wr: bool = False,
+    ) -> CQ:
         """Creates the queue and gives it its buffers; ``resize`` can give it up to ``room``.
+        ``with_mp_wr``: its completions may say where a packet lies (``WC.mp_wr_offset``).
 
         Raises RdmaError: EINVAL when the device or its virtqueue refuses ``cqe`` entries, ENOMEM.
         """
         if not 1 <= cqe <= MAX_QUEUE_SIZE:
             raise RdmaError(errno.EINVAL, f"A completion queue of {cqe} entries")
         result = await ctx.command(ControlCommand.CREATE_CQ, cqe=cqe)
-        cq = cls(ctx, result.cqn, cqe, room)
+        cq = cls(ctx, result.cqn, cqe, room, with_mp_wr=with_mp_wr)
         try:
             await cq._set_up(comp_vector)
         except BaseException:

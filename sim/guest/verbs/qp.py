@@ -25,6 +25,7 @@ from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
 from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
 from sim.guest.verbs.context import PD, Resource
 from sim.guest.verbs.gid import gid_bytes
+from sim.guest.verbs.mp_wr import check_cq, usable
 from sim.guest.verbs.work_queue import WorkQueue
 from sim.guest.verbs.wr import RecvWR, SendWR
 
@@ -75,7 +76,7 @@ class QP(Resource):
     def __init__(self, pd: PD, init: QPInitAttr, qpn: int):
         self.pd, self.ctx = pd, pd.ctx
         self.qp_type, self.qp_num = init.qp_type, qpn
-        self.cap, self.srq = init.cap, init.srq
+        self.cap, self.srq, self.mp_wr = init.cap, init.srq, init.mp_wr
         self.state = QpState.RESET
         cap, ctx = init.cap, pd.ctx
         sges = max(cap.max_send_sge, 2 if self.ctx.query_device().max_memcpy_length else 0)
@@ -90,7 +91,8 @@ class QP(Resource):
         """Creates a queue pair and enables its virtqueues; with ``attr`` goes to RTS. Of an XRC
         target ``pd`` says whose it is, and nothing else.
 
-        Raises RdmaError: EINVAL for capacities that the device or its virtqueues refuse, ENOMEM.
+        Raises RdmaError: EINVAL for capacities that the device or its virtqueues refuse, and for
+        ``mp_wr`` with an SRQ or a CQ without offsets, EOPNOTSUPP for ``mp_wr``, ENOMEM.
         """
         initiator, target = (init.qp_type == one for one in _XRC)
         if not target and (init.scq is None or (init.rcq is None and not initiator)):
@@ -101,6 +103,12 @@ class QP(Resource):
             init = replace(init, scq=None, cap=QPCap(0, 0, 0, 0, 0))
         if initiator or target:
             init = replace(init, rcq=None, cap=replace(init.cap, max_recv_wr=0, max_recv_sge=0))
+        if init.mp_wr is not None:
+            if init.srq is not None:
+                raise RdmaError(errno.EINVAL, "An SRQ has its own requests")
+            init = replace(init, mp_wr=usable(pd.ctx, init.mp_wr))
+        if init.mp_wr is not None or (init.srq is not None and init.srq.mp_wr is not None):
+            check_cq(init.rcq)
         cap: QPCap = init.cap
         result = await pd.ctx.command(
             ControlCommand.CREATE_QP,
@@ -116,6 +124,7 @@ class QP(Resource):
             max_inline_data=cap.max_inline_data,
             srqn=init.srq.srqn if init.srq else 0,
             xrcdn=init.xrcd.xrcdn if init.xrcd else 0,
+            **(init.mp_wr.fields() if init.mp_wr else {}),
         )
         qp = cls(pd, init, result.qpn)
         try:

@@ -14,6 +14,7 @@ from hdl.abi.enums import ExtensionCommand, RdmaFeature, SrqAttrMask
 from sim.guest.driver.errors import DeviceError, RdmaError
 from sim.guest.verbs.context import PD, Context, Resource
 from sim.guest.verbs.cq import CQ
+from sim.guest.verbs.mp_wr import MpWr, check_cq, usable
 from sim.guest.verbs.work_queue import WorkQueue
 from sim.guest.verbs.wr import RecvWR
 
@@ -52,7 +53,10 @@ class SRQ(Resource):
     One of an XRC domain has ``srq_num``, by which the requests of initiators name it.
     """
 
-    def __init__(self, pd: PD, attr: SrqAttr, srqn: int, room: int = 0):
+    def __init__(
+        self, pd: PD, attr: SrqAttr, srqn: int, room: int = 0, *, mp_wr: MpWr | None = None
+    ):
+        self.mp_wr = mp_wr
         self.pd, self.ctx, self.srqn, self.attr = pd, pd.ctx, srqn, attr
         self.srq_num: int | None = None
         tail = abi.SGE.size * attr.max_sge
@@ -67,16 +71,23 @@ class SRQ(Resource):
         room: int = 0,
         xrcd: XRCD | None = None,
         cq: CQ | None = None,
+        mp_wr: MpWr | None = None,
     ) -> SRQ:
         """Creates the queue and enables its virtqueue, with ``room`` for so many requests; with
-        ``xrcd`` and ``cq`` one that XRC targets of the domain take from.
+        ``xrcd`` and ``cq`` one that XRC targets of the domain take from. ``mp_wr``: its requests
+        take several packets.
 
         Raises RdmaError: EOPNOTSUPP when the device has no such queues, EINVAL for a domain without
-        a CQ, CommandError.
+        a CQ, or ``mp_wr`` with one without offsets, CommandError.
         """
         ctx, attr = pd.ctx, attr or SrqAttr()
         _check_offered(ctx)
         fields = {"pdn": pd.pdn, **asdict(attr)}
+        if mp_wr is not None:
+            mp_wr = usable(ctx, mp_wr)
+            fields |= mp_wr.fields()
+            if xrcd is not None:
+                check_cq(cq)
         if xrcd is None:
             result = await ctx.command(ExtensionCommand.CREATE_SRQ, **fields)
         elif cq is None:
@@ -85,7 +96,7 @@ class SRQ(Resource):
             result = await ctx.command(
                 ExtensionCommand.CREATE_XRC_SRQ, **fields, xrcdn=xrcd.xrcdn, cqn=cq.cqn
             )
-        srq, config = cls(pd, attr, result.srqn, room), ctx.device.config
+        srq, config = cls(pd, attr, result.srqn, room, mp_wr=mp_wr), ctx.device.config
         if xrcd is not None:
             srq.srq_num = result.srq_num
         if not 0 < srq.srqn < config.max_qp:

@@ -157,7 +157,8 @@ class RecvWR:
 
 @dataclass(frozen=True)
 class WC:
-    """A completion. Unless ``status`` is SUCCESS only wr_id, vendor_err and qp_num count.
+    """A completion. Unless ``status`` is SUCCESS only wr_id, vendor_err and qp_num count, and
+    MP_WR_CONSUMED of its flags.
 
     ``imm_data`` is a number in network order and holds the invalidated key with WITH_INV.
     """
@@ -174,6 +175,11 @@ class WC:
     pkey_index: int = 0
     sl: int = 0
     port_num: int = 0
+
+    @property
+    def mp_wr_offset(self) -> int:
+        """Where in its request the packet lies, if that takes several."""
+        return self.vendor_err if self.status == WcStatus.SUCCESS else 0
 
     @property
     def invalidated_rkey(self) -> int:

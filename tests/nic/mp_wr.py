@@ -1,0 +1,155 @@
+"""Two whole cards, the second of which has receive queues whose requests take several packets."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from hdl.abi.enums import Access, Mtu, QpType, SendFlags, WcStatus, WrOpcode
+from sim.bench.system import QpOptions, System, join, together
+from sim.guest.verbs import CQ, MR, QP, SRQ, MpWr, QPInitAttr, RecvWR, SendWR, SrqAttr
+from tests.mp_wr_source import Completed, Source
+from tests.nic.card import MP_WR
+
+RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+#: RNR pauses of 10 us, without end; 32.8 us are longer than anything takes here without loss.
+OPTIONS = QpOptions(access=RIGHTS, timeout=3, rnr_retry=7, min_rnr_timer=1)
+WAIT_NS = 4_000_000
+#: What lies in a buffer before something has come.
+EMPTY = 0xEE
+FIRST = 0xA0  # number of the first request
+
+
+class MpWrPair:
+    """``buffers`` requests of ``buffer`` bytes can be posted at a time, each at a place of its own.
+    ``source`` is the model of the queue: it knows what has been posted and sent."""
+
+    @classmethod
+    async def up(cls, dut, buffer, align, *, buffers=4, qps=1, shared=False, **more):
+        self = cls()
+        self.options = replace(OPTIONS, **more.pop("options", {}))
+        self.shared, self.buffers = shared, buffers
+        self.system = await System.start(dut, more.pop("config", MP_WR), **more)
+        self.nodes = self.system.nodes
+        for node in self.nodes:
+            node.host.set(mmio_latency_ns=0)
+        await self.objects(buffer, align, qps)
+        return self
+
+    async def objects(self, buffer, align, qps=1):
+        """A region, a CQ and queue pairs on each side."""
+        here, there = (node.context for node in self.nodes)
+        self.pds = [await node.context.alloc_pd() for node in self.nodes]
+        self.cqs = [await CQ.create(here, 256), await CQ.create(there, 1024, with_mp_wr=True)]
+        self.mr = await MR.create(self.pds[0], 1 << 20, RIGHTS, offset=3)
+        self.data = np.random.default_rng(7).integers(0, 256, self.mr.length, np.uint8)
+        self.mr.write(self.data)
+        # Behind the last buffer something that nobody may write, too.
+        self.sink = await MR.create(self.pds[1], buffer * self.buffers + 64, RIGHTS, offset=8)
+        self.sink.write(np.full(self.sink.length, EMPTY, np.uint8))
+        self.mp_wr = MpWr(buffer, align)
+        self.srq = None
+        if self.shared:
+            self.srq = await SRQ.create(self.pds[1], SrqAttr(64, 4), mp_wr=self.mp_wr)
+        self.source, self.posted, self.buffer = Source(buffer, align), 0, buffer
+        self.pairs = [await self.connect() for _ in range(qps)]
+
+    async def connect(self):
+        """Another connection, as a QP on each side."""
+        o = self.options
+        attrs = (
+            QPInitAttr(o.type, self.cqs[0], self.cqs[0], replace(o.cap), o.sq_sig_all),
+            QPInitAttr(
+                o.type,
+                self.cqs[1],
+                self.cqs[1],
+                replace(o.cap),
+                o.sq_sig_all,
+                self.srq,
+                mp_wr=None if self.shared else self.mp_wr,
+            ),
+        )
+        qps = await together(
+            *(QP.create(pd, attr) for pd, attr in zip(self.pds, attrs, strict=True))
+        )
+        await join(self.nodes, (qps[0], qps[1]), o)
+        return qps
+
+    @property
+    def mtu(self):
+        return self.options.mtu.octets
+
+    def place(self, number):
+        """Where in the region the buffer of a request is."""
+        return (number - FIRST) % self.buffers * self.buffer
+
+    async def post(self, count=1, *, cuts=()):
+        """Requests, each cut into SGEs at ``cuts``."""
+        requests = []
+        for number in range(FIRST + self.posted, FIRST + self.posted + count):
+            edges = [0, *cuts, self.buffer]
+            place = self.place(number)
+            sges = [self.sink.sge(place + a, b - a) for a, b in pairwise(edges)]
+            requests.append(RecvWR(number, sges))
+            self.source.wrs.append(number)
+        self.posted += count
+        await (self.srq or self.pairs[0][1]).post_recv(requests)
+
+    def request(self, at, length, opcode=WrOpcode.SEND, **more):
+        wr = SendWR(more.pop("number", 1), opcode, [self.mr.sge(at, length)], **more)
+        if opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM):
+            wr.set_wr_rdma(self.sink.rkey, self.sink.iova)
+        return wr
+
+    def bytes(self, at, length):
+        return self.data[at : at + length].tobytes()
+
+    async def send(self, lengths, *, pair=0, at=0, known=True):
+        """SENDs of so many bytes, one behind the other; the model takes them, if that is known."""
+        requests = []
+        for length in lengths:
+            requests.append(self.request(at, length))
+            if known:
+                count = self.source.message(
+                    self.bytes(at, length), self.mtu, self.pairs[pair][1].qp_num
+                )
+                assert count == max(1, -(-length // self.mtu))
+            at = (at + length) % (self.mr.length // 2)
+        for n in range(0, len(requests), 32):
+            batch = requests[n : n + 32]
+            await self.pairs[pair][0].post_send(batch)
+            await self.good(len(batch))
+
+    async def good(self, count=1):
+        """So many requests of the sender have ended well."""
+        found = await self.cqs[0].wait(count, timeout_ns=WAIT_NS)
+        assert all(wc.status == WcStatus.SUCCESS for wc in found), found
+
+    async def done(self, count):
+        return await self.cqs[1].wait(count, timeout_ns=WAIT_NS)
+
+    async def check(self):
+        """What has completed is what the model says, and so is the memory, each byte of it."""
+        expected, self.source.done = self.source.done, []
+        found = [Completed.of(wc) for wc in await self.done(len(expected))]
+        for n, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            assert ours == theirs, (n, ours, theirs)
+        image = np.full(self.sink.length, EMPTY, np.uint8)
+        for number, pieces in self.source.memory.items():
+            for place, octets in pieces.items():
+                at = self.place(number) + place
+                image[at : at + len(octets)] = np.frombuffer(octets, np.uint8)
+        seen = self.sink.read(self.sink.length)
+        wrong = np.flatnonzero(seen != image)
+        assert not wrong.size, (wrong[:4], seen[wrong[:4]], image[wrong[:4]])
+        return found
+
+    async def well(self):
+        """Nothing is left over, and the hosts have seen nothing that they should not."""
+        for cq in self.cqs:
+            assert await cq.poll(1) == []
+        for node in self.nodes:
+            assert not node.host.faults, node.host.faults
+
+
+__all__ = ["EMPTY", "FIRST", "MpWrPair", "Mtu", "QpType", "SendFlags"]
