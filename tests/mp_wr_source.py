@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hdl.abi.enums import WcFlags, WcOpcode
 
 MORE, CONSUMED = WcFlags.MP_WR_MORE_IN_MSG, WcFlags.MP_WR_CONSUMED
+BROKEN = WcFlags.MP_WR_BROKEN
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ PARTS = {
     "P-": "Memory placement: FLUSH and ATOMIC WRITE",
     "C-": "Copies inside host memory: MEMCPY",
     "X-": "Extended reliable connections",
+    "M-": "Requests for several packets",
 }
 
 

@@ -4,10 +4,28 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from cocotb.triggers import Timer
 
-from hdl.abi.enums import Access, Mtu, QpType, SendFlags, WcStatus, WrOpcode
+from hdl.abi.enums import Access, QpAttrMask, QpState, WcStatus, WrOpcode
+from hdl.abi.virtio_rdma import POST_RECV
+from hdl.wire.opcodes import Operation, Transport
 from sim.bench.system import QpOptions, System, join, together
-from sim.guest.verbs import CQ, MR, QP, SRQ, MpWr, QPInitAttr, RecvWR, SendWR, SrqAttr
+from sim.guest.driver.memory import view
+from sim.guest.verbs import (
+    CQ,
+    MR,
+    QP,
+    SRQ,
+    AHAttr,
+    GlobalRoute,
+    MpWr,
+    QPAttr,
+    QPInitAttr,
+    RecvWR,
+    SendWR,
+    SrqAttr,
+)
+from sim.wire import packets as pk
 from tests.mp_wr_source import Completed, Source
 from tests.nic.card import MP_WR
 
@@ -46,6 +64,7 @@ class MpWrPair:
         self.mr.write(self.data)
         # Behind the last buffer something that nobody may write, too.
         self.sink = await MR.create(self.pds[1], buffer * self.buffers + 64, RIGHTS, offset=8)
+        self.target = await MR.create(self.pds[1], 8192, RIGHTS)  # of WRITEs
         self.sink.write(np.full(self.sink.length, EMPTY, np.uint8))
         self.mp_wr = MpWr(buffer, align)
         self.srq = None
@@ -74,6 +93,58 @@ class MpWrPair:
         )
         await join(self.nodes, (qps[0], qps[1]), o)
         return qps
+
+    def receiver(self):
+        """Attributes with which another QP of the second card hears the first card's first QP."""
+        other, o = self.nodes[0], self.options
+        route = GlobalRoute(dgid=other.context.query_gid(1, 0))
+        return QPAttr(
+            path_mtu=o.mtu,
+            dest_qp_num=self.pairs[0][0].qp_num,
+            rq_psn=0,
+            min_rnr_timer=o.min_rnr_timer,
+            ah_attr=AHAttr(gr=route, roce_dmac=other.mac),
+        )
+
+    async def again(self, buffer=None, align=None):
+        """A new receive queue, with nothing in it, and a connection to it."""
+        for qp in self.pairs.pop():
+            await qp.close()
+        if buffer is not None:
+            await self.sink.close()
+            self.sink = await MR.create(self.pds[1], buffer * self.buffers + 64, RIGHTS, offset=8)
+            self.mp_wr, self.buffer = MpWr(buffer, align), buffer
+        self._forget()
+        self.pairs = [await self.connect()]
+
+    def _forget(self):
+        self.sink.write(np.full(self.sink.length, EMPTY, np.uint8))
+        self.source = Source(self.mp_wr.buffer, self.mp_wr.align)
+        self.posted = 0
+
+    async def restart(self):
+        """Both ends go to RESET and come back."""
+        for qp in self.pairs[0]:
+            await qp.modify(QPAttr(qp_state=QpState.RESET), QpAttrMask.STATE)
+        self._forget()
+        await join(self.nodes, self.pairs[0], self.options)
+
+    def can_take(self, length):
+        """Whether a SEND of so many bytes finds requests, whatever is left of the open one, and
+        none that is not checked yet is overwritten."""
+        room = len(self.source.wrs) - 1
+        return room * self.buffer >= 2 * length and self.posted <= self.buffers
+
+    async def check_last(self):
+        """``check``, if something has completed."""
+        assert self.source.done
+        return await self.check()
+
+    def spoil_requests(self):
+        """Overwrites the elements of the receive queue: who reads one again finds no request."""
+        queue = self.srq.queue if self.srq else self.pairs[0][1].rq
+        for addr in queue.ring.pending:
+            view(queue.ctx.memory, addr, POST_RECV.size)[:] = 0xFF
 
     @property
     def mtu(self):
@@ -128,10 +199,12 @@ class MpWrPair:
     async def done(self, count):
         return await self.cqs[1].wait(count, timeout_ns=WAIT_NS)
 
-    async def check(self):
-        """What has completed is what the model says, and so is the memory, each byte of it."""
+    async def check(self, found=None):
+        """What has completed is what the model says, and so is the memory, each byte of it.
+        ``found``: what has been taken from the CQ."""
         expected, self.source.done = self.source.done, []
-        found = [Completed.of(wc) for wc in await self.done(len(expected))]
+        if found is None:
+            found = [Completed.of(wc) for wc in await self.done(len(expected))]
         for n, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
             assert ours == theirs, (n, ours, theirs)
         image = np.full(self.sink.length, EMPTY, np.uint8)
@@ -152,4 +225,56 @@ class MpWrPair:
             assert not node.host.faults, node.host.faults
 
 
-__all__ = ["EMPTY", "FIRST", "MpWrPair", "Mtu", "QpType", "SendFlags"]
+class Wire:
+    """Python in the place of the first card, as the peer of the second one's first QP."""
+
+    @classmethod
+    async def up(cls, dut, buffer, align, **more):
+        """A ``MpWrPair`` with such a ``wire``."""
+        options = {"psns": (0, 0)} | more.pop("options", {})
+        pair = await MpWrPair.up(dut, buffer, align, connect=False, options=options, **more)
+        pair.wire = cls(pair)
+        return pair
+
+    def __init__(self, pair):
+        self._pair, self.psn = pair, 0
+        self._wire = pair.system.testbench.wires[1]
+
+    def send(self, opcode, body=b"", *, psn=None, qp=None, **fields):
+        """A packet; ``psn``: not the next one."""
+        if psn is None:
+            psn, self.psn = self.psn, self.psn + 1
+        there, here = self._pair.nodes
+        frame = pk.build(
+            opcode,
+            payload=bytes(body),
+            dst_mac=here.mac,
+            src_mac=there.mac,
+            dst_gid=here.context.query_gid(1, 0),
+            src_gid=there.context.query_gid(1, 0),
+            dest_qp=(qp or self._pair.pairs[0][1]).qp_num,
+            pkey=0xFFFF,
+            psn=psn,
+            **({"ack_request": 1} | fields),
+        )
+        self._wire.inject(frame)
+
+    def message(self, octets, service=Transport.RC):
+        """Opcode and payload of each packet of a SEND."""
+        mtu = self._pair.mtu
+        parts = [octets[n : n + mtu] for n in range(0, len(octets), mtu)] or [b""]
+        for n, part in enumerate(parts):
+            first, last = n == 0, n + 1 == len(parts)
+            name = "ONLY" if first and last else "FIRST" if first else "LAST" if last else "MIDDLE"
+            yield service << 5 | Operation[f"SEND_{name}"], part
+
+    async def answer(self):
+        """PSN and syndrome of the next frame that the card sends, an ACK or a NAK."""
+        frame, _ = await self._wire.receive(WAIT_NS)
+        return int.from_bytes(frame[51:54], "big"), frame[54]
+
+    async def quiet(self, us=5):
+        """Lets what is on its way arrive, and forgets the answers."""
+        await Timer(us, "us")
+        while self._wire.take() is not None:
+            pass

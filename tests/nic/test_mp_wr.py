@@ -10,7 +10,7 @@ from sim.rtl.build import run
 
 
 @pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("bench", ["mp_wr"])
+@pytest.mark.parametrize("bench", ["mp_wr", "mp_wr_shared"])
 def test_mp_wr(bench, width):
     run(
         testbench.build(config=NicConfig(width=width, xrc=True, mp_wr=True)),
