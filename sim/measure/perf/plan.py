@@ -32,6 +32,8 @@ MAX_SIZE = 1 << 23
 #: Most QPs of a card as it is measured otherwise; pair 0 is never used and pair 1 is QP1
 #: (virtio-rdma, max_qp). Beyond, the card is another one: ``MANY``.
 USUAL_QPS = NicConfig().qps - 2
+#: Receive queues of a domain of XRC that initiators name in turn, if they share them.
+XRC_QUEUES = 4
 #: The card for more QPs: as many as can be, and what goes with each of them.
 MANY: dict[str, Any] = {
     "qps": 16384,
@@ -86,7 +88,8 @@ class Plan:
     never in the card's cache. ``impair``: the network both ways, as ``Impairments`` reads it;
     ``qp_timeout``: code of the QPs' time-out, which lasts ``timer_scale`` times as long as it says.
     ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
-    of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue;
+    of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue, or
+    of XRC from ``XRC_QUEUES``;
     ``sges``: of each request and of each receive, which cut a message into equal pieces.
     ``cold``: no warm-up, so the first packets meet an idle card. ``card``: the other
     fields of the cards' ``NicConfig``; without them the default card, or that for more QPs.
@@ -194,8 +197,8 @@ class Plan:
             )
         if self.verb not in CONNECTIONS[self.connection]:
             raise ValueError(f"{self.connection} has no {self.verb}: not with {self.op}")
-        if self.connection == "XRC" and (self.latency or self.bidirectional or self.use_srq):
-            raise ValueError(f"--connection XRC goes one way, and has queues: not with {self.op}")
+        if self.connection == "XRC" and (self.latency or self.bidirectional):
+            raise ValueError(f"--connection XRC goes one way: not with {self.op}")
         if not self.answered and self.impair:
             raise ValueError(f"--impair needs RC: {self.connection} sends nothing again")
         if self.connection == "UD" and max(self.sizes) > self.mtu:

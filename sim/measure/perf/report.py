@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.measure.perf.figures import Latency, Packets, Rates, data_packets, quarters, rates, stages
-from sim.measure.perf.plan import Plan
+from sim.measure.perf.plan import XRC_QUEUES, Plan
 
 __all__ = ["STEADY", "Row", "body", "footer", "header", "make_row", "unsteady"]
 
@@ -163,7 +163,9 @@ def header(plan: Plan) -> Iterator[str]:
             ("Post List", plan.post_list),
         ]
     if plan.use_srq:
-        rows.append(("Receives", "from one shared receive queue"))
+        extended = plan.connection == "XRC"
+        queues = f"{XRC_QUEUES} queues of a domain" if extended else "one shared receive queue"
+        rows.append(("Receives", f"from {queues}"))
     if plan.sges > 1:
         rows.append(("SGEs", f"{plan.sges} a message"))
     if plan.kind.told:

@@ -27,7 +27,7 @@ from sim.guest.verbs import (
     SrqAttr,
 )
 from sim.measure.flow import QKEY, Flow, Lane, Shape, Traffic
-from sim.measure.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, Plan
+from sim.measure.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, XRC_QUEUES, Plan
 from sim.measure.side import Side
 from sim.models.impairments import Impairments
 
@@ -50,8 +50,9 @@ class Ends:
         self.nodes = system.nodes[::-1] if reverse else system.nodes
         self.sides: list[Side] = []
         self.qps: list[tuple[QP, QP]] = []
-        #: Of XRC, for each of them the receive queue that its requests name.
+        #: Of XRC, for each of them the receive queue that its requests name, and their domain.
         self.queues: list[SRQ] = []
+        self._xrcd: XRCD | None = None
 
     async def set_up(self, say: Callable[[str], None]) -> None:
         """Make all objects, then stop the firmware: the hardware is alone from here on."""
@@ -100,7 +101,8 @@ class Ends:
         for node, pd in zip(nodes, pds, strict=True):
             cqs = [await CQ.create(node.context, plan.cq_entries) for _ in range(plan.cqs)]
             mrs = [await MR.create(pd, region, rights) for _ in range(2)]
-            srq = await SRQ.create(pd, SrqAttr(most)) if plan.use_srq else None
+            shared = plan.use_srq and plan.connection != "XRC"
+            srq = await SRQ.create(pd, SrqAttr(most)) if shared else None
             peer = nodes[1 - len(self.sides)]
             route = GlobalRoute(dgid=peer.context.query_gid(1, 0), sgid_index=0)
             way = AH(pd, AHAttr(gr=route, roce_dmac=peer.mac))
@@ -128,14 +130,18 @@ class Ends:
             self.qps.append(await connect(nodes, pds, used, options, srqs))
 
     async def _extended(self, pds: Sequence[PD], number: int, options: QpOptions) -> None:
-        """An XRC connection, with a domain and a receive queue of its own at the second side."""
-        cqs = [side.cqs[number] for side in self.sides]
-        there = self.sides[1].node.context
-        xrcd = await XRCD.create(there)
-        attr = SrqAttr(options.cap.max_recv_wr, options.cap.max_recv_sge)
-        self.queues.append(await SRQ.create(pds[1], attr, xrcd=xrcd, cq=cqs[1]))
+        """An XRC connection, with a receive queue of its own in the domain of the second side, or
+        one of ``XRC_QUEUES`` in turn."""
+        plan, cqs = self.plan, [side.cqs[number] for side in self.sides]
+        self._xrcd = self._xrcd or await XRCD.create(self.sides[1].node.context)
+        receives = plan.config.queue_size if plan.use_srq else options.cap.max_recv_wr
+        if plan.use_srq and len(self.queues) >= XRC_QUEUES:
+            self.queues.append(self.queues[-XRC_QUEUES])
+        else:
+            attr = SrqAttr(receives, options.cap.max_recv_sge)
+            self.queues.append(await SRQ.create(pds[1], attr, xrcd=self._xrcd, cq=cqs[1]))
         init = QPInitAttr(QpType.XRC_INI, cqs[0], cap=replace(options.cap), sq_sig_all=0)
-        target = QPInitAttr(QpType.XRC_TGT, xrcd=xrcd)
+        target = QPInitAttr(QpType.XRC_TGT, xrcd=self._xrcd)
         pair = await QP.create(pds[0], init), await QP.create(pds[1], target)
         await join(self.nodes, pair, options)
         self.qps.append(pair)

@@ -23,6 +23,7 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "write_bw", "sizes": (64, 5000), "qps": 2, "connection": "UC"},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "UD", "bidirectional": True},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 3, "use_srq": True},
+    {"op": "send_bw", "sizes": (64,), "qps": 6, "connection": "XRC", "use_srq": True},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "XRC"},
     {"op": "flush_bw", "sizes": (64, 5000), "qps": 2},
     {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True},
