@@ -1,30 +1,7 @@
 # What a guest with two cards does in one boot: frames, then programs of rdma-core between its two
 # network namespaces. "== NAME" begins what each of them says, "status NAME SERVER CLIENT" ends it.
-# shellcheck source=/dev/null
-. /etc/serving
-
-# pair NAME COMMAND...: as a server here, and beside the second card as a client of it. SERVER and
-# CLIENT are what each side's command ends with.
-pair() {
-    local name=$1 before tries=0 process client
-    shift
-    echo "== $name"
-    before=$(listeners)
-    # shellcheck disable=SC2086 # nothing, or words
-    "$@" $SERVER >/tmp/server 2>&1 </dev/null &
-    process=$!
-    while [ -e "/proc/$process" ] && [ $tries -lt 100 ] && [ "$(listeners)" = "$before" ]; do
-        tries=$((tries + 1))
-        usleep 20000
-    done
-    # shellcheck disable=SC2086
-    ip netns exec client "$@" $CLIENT 2>&1
-    client=$?
-    wait $process
-    echo "status $name $? $client"
-    sed 's/^/server: /' /tmp/server
-}
-
+# It needs "pair" (pair.sh), which reads SERVER and CLIENT.
+# shellcheck disable=SC2034
 echo "== interfaces"
 ip -d link
 for slot in 4 5; do lspci -vv -s $slot.0; done

@@ -12,7 +12,7 @@ import pytest
 
 from tests.machine.debian import run, sections
 
-SCRIPT = Path(__file__).with_name("boot.sh")
+SCRIPT = "".join(Path(__file__).with_name(name).read_text() for name in ("pair.sh", "boot.sh"))
 PROGRAMS = ("ibv_rc_pingpong", "ibv_ud_pingpong", "ib_write_bw", "rping")
 
 
@@ -20,7 +20,7 @@ PROGRAMS = ("ibv_rc_pingpong", "ibv_ud_pingpong", "ib_write_bw", "rping")
 def booted(request):
     """What each part of the script has said, and what the command says at its end."""
     words = ("--release", request.param, "--cards", "2", "--network", "2")
-    out, err = run(*words, "bash", "-c", SCRIPT.read_text())
+    out, err = run(*words, "bash", "-c", SCRIPT)
     return sections(out), err
 
 
