@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +21,14 @@ from filelock import FileLock
 from sim.interop import kernel
 from sim.interop.cpio import Node, archive
 from sim.machine import qemu, releases, toolchain, tree
+from sim.machine.packages import provider
 from sim.machine.qemu import Qemu
-from sim.machine.releases import Release
+from sim.machine.releases import RELEASES, Release
 from sim.machine.sources import Apt
 from sim.rtl.env import ToolError, build_root
 from sim.rtl.verilog import digest
 
-__all__ = ["Image", "build", "fetch_qemu"]
+__all__ = ["Image", "build", "fetch_qemu", "write_provider"]
 
 _HERE = Path(__file__).parent
 _FOLDERS = ("/proc", "/sys", "/dev", "/tmp", "/run", "/root", "/var/log", "/mnt")
@@ -83,6 +84,18 @@ def fetch_qemu(say: Callable[[str], None]) -> Qemu:
         _apt(qemu.SUITE).fetch(qemu.PACKAGES, target / "root", suite=qemu.BACKPORTS)
 
     return Qemu(_kept(f"qemu-{digest(*qemu.PACKAGES, qemu.BACKPORTS)}", make) / "root")
+
+
+def write_provider(
+    folder: Path, release: Release = RELEASES["12"], say: Callable[[str], None] = lambda _: None
+) -> Path:
+    """Write the provider's Debian package into ``folder``; its path. Raises BuildError.
+
+    release: whose libraries it is linked with. What is linked with an older one's fits newer ones.
+    """
+    root, controls = _libraries(release, provider.LIBRARY_PACKAGES, say)
+    libraries = tree.only(root, "usr/lib/*/libibverbs.so.1").parent
+    return provider.write(_rdma_core(say), libraries, controls, folder)
 
 
 # Steps ------------------------------------------------------------------------------------------
@@ -167,24 +180,55 @@ def _compile_python(root: Path) -> None:
 def _driver(release: Release, root: Path, version: str, say: Callable[[str], None]) -> Path:
     """The module and the provider for the guest of ``root``."""
 
-    def source(target: Path) -> None:
-        say("fetching the sources of rdma-core")
-        archive_file = _apt(qemu.SUITE).source("rdma-core", target)
-        toolchain.unpack_source(archive_file, target)
-        archive_file.unlink()
-
     def make(target: Path) -> None:
         say("compiling the guest's driver")
         toolchain.build_module(root / "headers", version, target / "module")
         if not toolchain.has("provider"):
             return
-        (rdma_core,) = [path for path in sources.iterdir() if path.is_dir()]
-        libraries = tree.only(root / "root", "usr/lib/*/libibverbs.so.1").parent
-        toolchain.build_provider(rdma_core, libraries, target / "provider")
+        package = write_provider(target, release, say)
+        _install(package, target / "installed")
 
-    sources = _kept("rdma-core", source)
+    packaging = Path(provider.__file__).read_bytes()
+    key = digest(root.name, toolchain.source_key(), packaging)
     kind = f"driver-{release.number}-"
-    return _kept(f"{kind}{digest(root.name, toolchain.source_key())}", make, instead=kind)
+    return _kept(f"{kind}{key}", make, instead=kind)
+
+
+def _rdma_core(say: Callable[[str], None]) -> Path:
+    """The unpacked sources of rdma-core, fetched if they are not at hand."""
+
+    def make(target: Path) -> None:
+        say("fetching the sources of rdma-core")
+        packed = _apt(qemu.SUITE).source("rdma-core", target)
+        toolchain.unpack_source(packed, target)
+        packed.unlink()
+
+    (folder,) = [path for path in _kept("rdma-core", make).iterdir() if path.is_dir()]
+    return folder
+
+
+def _libraries(
+    release: Release, names: Sequence[str], say: Callable[[str], None]
+) -> tuple[Path, list[Path]]:
+    """Packages of libraries, fetched if they are not at hand.
+
+    Returns the folder where they were unpacked, and of each package one with its control files.
+    """
+
+    def make(target: Path) -> None:
+        say(f"fetching libraries of Debian {release.number}")
+        apt = _apt(release.suite)
+        for name in names:
+            apt.fetch_alone(name, target / "root")
+            apt.fetch_alone(name, target / name, what="--control")
+
+    folder = _kept(f"libraries-{release.number}-{digest(*names)}", make)
+    return folder / "root", [folder / name for name in names]
+
+
+def _install(package: Path, target: Path) -> None:
+    """Unpack a package as dpkg would below another root; it has no scripts."""
+    subprocess.run(["dpkg-deb", "--extract", str(package), str(target)], check=True)
 
 
 # Contents ---------------------------------------------------------------------------------------
@@ -202,11 +246,9 @@ def _nodes(root: Path, facts: Mapping[str, object], extra: Path | None) -> dict[
     suite = sorted((root / "root" / _SUITE[1]).glob("*.py"))
     nodes |= tree.nodes_of(root / "root", [str(one.relative_to(root / "root")) for one in suite])
     nodes |= _modules(root / "root", version, extra)
-    if extra is not None and (extra / "provider").exists():
-        provider = (extra / "provider/librocinante-rdmav34.so").read_bytes()
-        nodes[f"{_PROVIDERS}/librocinante-rdmav34.so"] = Node.file(provider)
-        named = (extra / "provider/rocinante.driver").read_bytes()
-        nodes["/etc/libibverbs.d/rocinante.driver"] = Node.file(named)
+    if extra is not None and (installed := extra / "installed").exists():
+        paths = [path for path in installed.rglob("*") if path.is_file()]
+        nodes |= tree.nodes_of(installed, [str(one.relative_to(installed)) for one in paths])
     for path in (_HERE / "guest").iterdir():
         place = "/init" if path.name == "init" else f"/etc/{path.name}"
         nodes[place] = Node.file(path.read_bytes(), executable=path.name == "init")

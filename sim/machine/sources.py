@@ -86,15 +86,18 @@ class Apt:
         shutil.rmtree(archives)
         return found
 
-    def fetch_alone(self, name: str, target: Path) -> str:
-        """Unpack a package into ``target``, without what it depends on; its archive's name."""
+    def fetch_alone(self, name: str, target: Path, *, what: str = "--extract") -> str:
+        """Unpack a package into ``target``, without what it depends on; its archive's name.
+
+        what: the option of dpkg-deb; ``--control`` unpacks the control files instead.
+        """
         self.update()
         archives = self._folder / "cache" / target.name
         archives.mkdir(parents=True, exist_ok=True)
         self._apt("download", name, folder=archives)
         (archive,) = archives.glob("*.deb")
         target.mkdir(parents=True, exist_ok=True)
-        _run("dpkg-deb", "--extract", str(archive), str(target))
+        _run("dpkg-deb", what, str(archive), str(target))
         shutil.rmtree(archives)
         return archive.name
 

@@ -53,12 +53,13 @@ def build_module(headers: Path, kernel: str, work: Path) -> Path:
     return module
 
 
-def build_provider(source: Path, libraries: Path, work: Path) -> list[Path]:
+def build_provider(source: Path, libraries: Path, work: Path, *settings: str) -> list[Path]:
     """The provider and the file that names it to libibverbs.
 
-    source: of rdma-core. libraries: a folder with the guest's libibverbs.so.1.
+    source: of rdma-core. libraries: a folder with the guest's libibverbs.so.1. settings: more
+    variables for make.
     """
-    _make("provider", f"RDMA_CORE={source}", f"LIBS={libraries}", f"O={work}")
+    _make("provider", f"RDMA_CORE={source}", f"LIBS={libraries}", f"O={work}", *settings)
     return [_made(work / name) for name in ("librocinante-rdmav34.so", "rocinante.driver")]
 
 

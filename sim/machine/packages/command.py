@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sim.machine import image
 from sim.machine.packages import module
 from sim.make import package as firmware
 from sim.rtl import env
@@ -15,7 +16,11 @@ from sim.tools import console, outputs
 __all__ = ["package"]
 
 #: What writes each package, by the name that a user gives.
-_WRITERS: dict[str, Callable[[Path], Path]] = {"firmware": firmware.build, "module": module.write}
+_WRITERS: dict[str, Callable[[Path], Path]] = {
+    "firmware": firmware.build,
+    "module": module.write,
+    "provider": image.write_provider,
+}
 
 
 @click.command()
@@ -35,6 +40,7 @@ def package(output: Path | None, names: tuple[str, ...]) -> None:
     \b
     firmware   the firmware with a systemd unit for each card; it needs Python
     module     the sources of the kernel module, for dkms
+    provider   what libibverbs loads for its devices; its build fetches sources of rdma-core
     """
     with console.stops():
         folder = output or env.build_root() / "package"

@@ -14,6 +14,7 @@ import pytest
 from sim.machine import image
 from sim.machine.releases import RELEASES
 from sim.rtl.env import ToolError
+from sim.rtl.verilog import digest
 
 #: What Debian has in each installation, as far as programs here look for it.
 _BASE = (
@@ -22,7 +23,10 @@ _BASE = (
     *("util-linux",),
 )
 #: Programs that are looked at and tried.
-_WANTED = ("dh-dkms", "dkms", "gcc", "kmod", "libc6-dev", "lintian", "make", "sparse")
+_WANTED = (
+    *("dh-dkms", "dkms", "gcc", "ibverbs-utils", "kmod", "libc6-dev", "lintian", "make"),
+    "sparse",
+)
 #: With devices and /proc, in namespaces of its own: nobody has to be root.
 _ENTER = """
 mount --rbind /dev "$0/dev" && mount --rbind /proc "$0/proc" || exit 125
@@ -70,7 +74,8 @@ def chroot(number: str) -> Chroot:
             apt.fetch(names, target / "root", suite=release.suite)
             _settle(target / "root")
 
-        return Chroot(image._kept(f"chroot-{number}", make) / "root", kernel)
+        kind = f"chroot-{number}-"
+        return Chroot(image._kept(f"{kind}{digest(*names)}", make, instead=kind) / "root", kernel)
     except ToolError as error:
         pytest.skip(str(error))
 

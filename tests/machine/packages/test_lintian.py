@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from sim.machine import image
 from sim.machine.packages import module
 from sim.make import package as firmware
 from tests.machine.packages.chroot import chroot
@@ -25,9 +26,10 @@ EXPLAINED = {
 @pytest.mark.parametrize("release", ["12", "13"])
 def test_lintian(release, tmp_path):
     debian = chroot(release)
-    for name, write in (("firmware", firmware.build), ("module", module.write)):
+    writers = {"firmware": firmware.build, "module": module.write, "provider": image.write_provider}
+    for name, write in writers.items():
         shutil.copy(write(tmp_path), debian.root / f"tmp/{name}.deb")
-    names = ("/tmp/firmware.deb", "/tmp/module.deb")
+    names = [f"/tmp/{name}.deb" for name in writers]
     done = debian.run("lintian", "--allow-root", "--tag-display-limit", "0", "-I", *names)
     tags = re.findall(r"^[EWI]: [\w-]+: ([\w-]+)", done.stdout, re.MULTILINE)
     assert "no-manual-page" in tags, done.stdout + done.stderr  # it has looked at them
