@@ -4,7 +4,6 @@
 #     script=$(cat tests/machine/nvme.sh)
 #     ./rocinante guest --peer card \
 #         bash -c "$script; target" :: bash -c "$script; initiator 10.0.0.1"
-#     ./rocinante guest bash -c "$script; offer; initiator 10.0.0.1"
 set -eu -o pipefail
 
 # What both drivers have said, and what no kernel should say.
@@ -20,8 +19,9 @@ BYTES=1048576
 
 trap kernel_log EXIT
 
-# The disk is there for whoever connects.
-offer() {
+# The disk is there for whoever connects, until the other side says that it is done. Then what is
+# on the disk is told.
+target() {
     modprobe null_blk nr_devices=1 gb=1 memory_backed=1
     modprobe nvmet_rdma
     mount -t configfs none /sys/kernel/config
@@ -36,11 +36,6 @@ offer() {
     echo $PORT >ports/1/addr_trsvcid
     ln -s "$PWD/subsystems/$NQN" ports/1/subsystems/
     cd /
-}
-
-# ... until the other side says that it is done; then what is on the disk is told.
-target() {
-    offer
     nc.openbsd -l $OVER >/dev/null
     echo "== disk"
     dd if=/dev/nullb0 bs=64k count=$((BYTES / 65536)) status=none | sha256sum
@@ -69,7 +64,6 @@ through() {
 }
 
 initiator() {
-    # Where the disk is in this guest, nobody waits for that.
     trap 'kernel_log; nc.openbsd -N '"$1 $OVER"' </dev/null && sleep 2 || true' EXIT
     modprobe nvme_rdma
     echo "== discover"

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.slow
 
 RDS = Path(__file__).with_name("rds.py").read_text()
 NVME = Path(__file__).with_name("nvme.sh").read_text()
+#: A loaded machine needs longer than the other guests' commands may take.
+PATIENT = ("--timeout", "1200")
 #: Counters that are 0 on a good wire.
 LOST = ("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err")
 BLOCKS = ["32 of 4096", "8 of 131072", "1 of 1048576", "16 of 65536"]
@@ -36,7 +38,7 @@ def test_nvme_between_two_guests(wire):
     Fast registration, invalidation by the peer and by itself, kernel CQs, drained queue pairs.
     """
     sides = ("bash", "-c", f"{NVME}\ntarget", "::", "bash", "-c", f"{NVME}\ninitiator 10.0.0.1")
-    out, err = run("--timeout", "900", "--peer", "card", *wire, *sides)
+    out, err = run(*PATIENT, "--peer", "card", *wire, *sides)
     target, initiator = (sections(text) for text in sides_of(out))
     assert "subnqn:  nqn.2026-01.example:disk" in initiator["discover"], out
     assert re.findall(r"^(.*): the same$", initiator["data"], re.M) == BLOCKS, out
@@ -50,18 +52,10 @@ def test_nvme_between_two_guests(wire):
     assert (lost > 0) == bool(wire), err
 
 
-def test_nvme_in_one_guest():
-    """Both drivers on one card, which sends to itself."""
-    out, _ = run("bash", "-c", f"{NVME}\noffer; initiator 10.0.0.1")
-    parts = sections(out)
-    assert re.findall(r"^(.*): the same$", parts["data"], re.M) == BLOCKS, out
-    assert "creating nvm controller" in parts["log"] and is_fine(parts["log"]), out
-
-
 def test_rds_between_two_guests():
     """Datagrams of the kernel's own transport: one receive queue, one CQ for all processes."""
     sides = ("python3", "-c", RDS, "::", "python3", "-c", RDS, "10.0.0.1")
-    out, err = run("--peer", "card", *sides)
+    out, err = run(*PATIENT, "--peer", "card", *sides)
     _, asked = sides_of(out)
     lengths = [1, 63, 4096, 4097, 30_000, 65_536, 200_000]
     assert re.findall(r"^(\d+) bytes: the same$", asked, re.M) == [str(one) for one in lengths], out

@@ -152,7 +152,7 @@ static struct roc_vector *roc_cq_vector(struct roc_cq *cq)
 	return &cq->ring.rdev->vectors[cq->ring.vector - 2];
 }
 
-/* No event of it comes any more, and no answer to a command that arms it. */
+/* No event of it comes any more and none is told, and no answer to a command that arms it. */
 static void roc_cq_quiet(struct roc_cq *cq)
 {
 	struct roc_vector *vector = roc_cq_vector(cq);
@@ -163,7 +163,7 @@ static void roc_cq_quiet(struct roc_cq *cq)
 		list_del_init(&cq->node);
 		cq->armed = false;
 		cq->arm_again = 0;
-		busy = cq->arming;
+		busy = cq->arming || cq->telling;
 		spin_unlock_irq(&vector->lock);
 		if (!busy)
 			break;
@@ -208,14 +208,38 @@ int roc_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 
 /* Interrupts and arming ------------------------------------------------------------------------ */
 
-/* Tell its user if a completion has come since it was armed. The vector's lock is held. */
-static void roc_cq_look(struct roc_cq *cq)
+static bool roc_cq_moved(const struct roc_cq *cq)
 {
-	if (!cq->armed || roc_ring_used(&cq->ring) == cq->armed_at)
-		return;
-	cq->armed = false;
-	if (cq->base.comp_handler)
+	return cq->armed && roc_ring_used(&cq->ring) != cq->armed_at;
+}
+
+/*
+ * Tell its user if a completion has come since it was armed. The vector's lock is held, but not
+ * while he is told: he may arm the CQ again. Whoever finds something meanwhile leaves it to the
+ * one who tells. True if the lock was not held for a while.
+ */
+static bool roc_cq_look(struct roc_cq *cq, unsigned long *flags)
+{
+	struct roc_vector *vector = roc_cq_vector(cq);
+
+	if (!roc_cq_moved(cq))
+		return false;
+	if (cq->telling) {
+		cq->missed = true;
+		return false;
+	}
+	do {
+		cq->armed = false;
+		cq->missed = false;
+		if (!cq->base.comp_handler)
+			return false;
+		cq->telling = true;
+		spin_unlock_irqrestore(&vector->lock, *flags);
 		cq->base.comp_handler(&cq->base, cq->base.cq_context);
+		spin_lock_irqsave(&vector->lock, *flags);
+		cq->telling = false;
+	} while (cq->missed && roc_cq_moved(cq));
+	return true;
 }
 
 irqreturn_t roc_cq_interrupt(int irq, void *data)
@@ -225,8 +249,15 @@ irqreturn_t roc_cq_interrupt(int irq, void *data)
 	struct roc_cq *cq;
 
 	spin_lock_irqsave(&vector->lock, flags);
-	list_for_each_entry(cq, &vector->cqs, node)
-		roc_cq_look(cq);
+	vector->pass++;
+again:
+	list_for_each_entry(cq, &vector->cqs, node) {
+		if (cq->pass == vector->pass)
+			continue;
+		cq->pass = vector->pass;
+		if (roc_cq_look(cq, &flags))
+			goto again; /* the list may be another one */
+	}
 	spin_unlock_irqrestore(&vector->lock, flags);
 	return IRQ_HANDLED;
 }
@@ -251,7 +282,7 @@ static void roc_armed(void *owner, int result)
 			cq->arming = false;
 	}
 	/* What has come before the device was armed makes no interrupt. */
-	roc_cq_look(cq);
+	roc_cq_look(cq, &flags);
 	spin_unlock_irqrestore(&vector->lock, flags);
 }
 

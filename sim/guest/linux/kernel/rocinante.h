@@ -115,10 +115,15 @@ struct roc_cq {
 	spinlock_t lock;
 	/* Elements that are not given back after a smaller size was asked for. */
 	u32 held;
-	/* In the list of its vector; under the vector's lock, as are the two below. */
+	/* In the list of its vector; under the vector's lock, as is all below. */
 	struct list_head node;
 	bool armed;
 	u16 armed_at;
+	/* Its user is told now; somebody has found something more to tell meanwhile. */
+	bool telling;
+	bool missed;
+	/* The interrupt that has looked at it last. */
+	u32 pass;
 	/* The command that arms a CQ of the kernel; what to ask for when it comes back, or 0. */
 	struct roc_cmd *arm;
 	bool arming;
@@ -171,6 +176,8 @@ struct roc_vector {
 	bool own;
 	spinlock_t lock;
 	struct list_head cqs;
+	/* Counts interrupts. */
+	u32 pass;
 	char name[32];
 };
 
