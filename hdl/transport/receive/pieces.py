@@ -43,6 +43,10 @@ class Piece(data.Struct):
     closes: 1  # it does not fit: the open request goes back first
     ends: 1  # it takes the last segment, if it does not close
     told: 1  # that the message before it has broken off
+    # The last answer of RecvFetch is an open request, whose: it stays valid until the next one.
+    kept: 1
+    kept_of: QpNumber
+    at_hand: 1  # it is that of the packet's source
 
 
 #: Units of the largest segment.
@@ -66,7 +70,18 @@ def load(m: Module, config: NicConfig, piece: Piece, work: ResponderWork, row: O
         piece.head.eq(row.head),
         piece.left.eq(Mux(row.open, row.left, pieces.size)),
         piece.need.eq((last | beyond) + 1),
+        piece.at_hand.eq(piece.kept & row.open & (piece.kept_of == work.cfg.source.number)),
     ]
+
+
+def fits(piece: Piece) -> Value:
+    """Whether the packet goes into the open request, and leaves something of it."""
+    return piece.open & (piece.need < piece.left)
+
+
+def remember(verdict: data.View, work: ResponderWork, last: Value) -> list:
+    """Assign whose request an answer is that has just come; ``last``: it is given back already."""
+    return [verdict.piece.kept.eq(~last), verdict.piece.kept_of.eq(work.cfg.source.number)]
 
 
 def place(config: NicConfig, work: ResponderWork, piece: Piece) -> list:

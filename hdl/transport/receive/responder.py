@@ -23,7 +23,7 @@ from hdl.ports.shared import written_word
 from hdl.ports.sources import flushes, pieces_of
 from hdl.wire.opcodes import Kind
 
-from .pieces import OpenRequest, load, place
+from .pieces import OpenRequest, fits, load, place, remember
 from .responder_check import holds_result, request_facts, request_length
 from .responder_fetched import decide_fetched, discard, is_wqe, refuse
 from .responder_outcome import (
@@ -172,6 +172,8 @@ class Responder(wiring.Component):
                 m.d.sync += fetched.eq(self.fetch_rsp.payload)
                 with m.If(self.fetch_rsp.valid):
                     m.next = "EVALUATE"
+                    if self._config.mp_wr:
+                        m.d.sync += remember(verdict, work, self.fetch_req.payload.last)
             # EVALUATE: decides by the receive WQE; ends by itself.
             with m.State("EVALUATE"):
                 m.d.sync += verdict.taken.eq(is_wqe(fetched) & ~holds)
@@ -303,7 +305,9 @@ class Responder(wiring.Component):
         with m.State("PLACE"):
             m.d.sync += place(self._config, work, piece)
             m.next = "FETCH"
-            with m.If(~work.flush | flushes(work.cfg.source) | (piece.open & bad)):
+            with m.If(~work.flush & piece.at_hand & fits(piece)):
+                m.next = "EVALUATE"  # the line of the last answer stays until the next request
+            with m.Elif(~work.flush | flushes(work.cfg.source) | (piece.open & bad)):
                 m.d.sync += asking.eq(1)
             with m.Elif(work.rx.message == RxMessage.SEND):
                 m.d.sync += [
