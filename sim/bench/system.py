@@ -28,6 +28,7 @@ from sim.guest.verbs import (
     AHAttr,
     Context,
     GlobalRoute,
+    MpWr,
     QPAttr,
     QPCap,
     QPInitAttr,
@@ -157,7 +158,8 @@ class Node:
 
 @dataclass
 class QpOptions:
-    """How ``connect`` creates and joins two QPs. ``qkey``: of both, if they are datagram QPs."""
+    """How ``connect`` creates and joins two QPs. ``qkey``: of both, if they are datagram QPs.
+    ``mp_wr``: their receives take several packets."""
 
     type: QpType = QpType.RC
     qkey: int = 0
@@ -180,6 +182,7 @@ class QpOptions:
     gid: int = 0  # index of the address that both ends use
     priority: int = 0
     pkey_index: int = 0
+    mp_wr: MpWr | None = None
 
 
 async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -198,9 +201,10 @@ async def connect(
     """A QP on each of two nodes, connected if their type is, both in RTS; ``srqs``: that an end
     takes from."""
     o = options or QpOptions()
+    init = QPInitAttr(o.type, sq_sig_all=o.sq_sig_all, mp_wr=o.mp_wr)
     qps: list[QP] = await together(
         *(
-            QP.create(pd, QPInitAttr(o.type, cq, cq, replace(o.cap), o.sq_sig_all, srq))
+            QP.create(pd, replace(init, scq=cq, rcq=cq, cap=replace(o.cap), srq=srq))
             for pd, cq, srq in zip(pds, cqs, srqs, strict=True)
         )
     )

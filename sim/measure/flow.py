@@ -17,7 +17,19 @@ from hdl.abi.operations import WORK_REQUESTS
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import AH, MR, QP, SGE, SRQ, WC, RecvWR, SendWR
 
-__all__ = ["OPEN", "QKEY", "Flow", "Lane", "Shape", "Traffic", "compare", "finished", "good"]
+__all__ = [
+    "OPEN",
+    "PIECES",
+    "QKEY",
+    "Flow",
+    "PieceFlow",
+    "Lane",
+    "Shape",
+    "Traffic",
+    "compare",
+    "finished",
+    "good",
+]
 
 #: Q_Key of datagram QPs.
 QKEY = 0x1111_1111
@@ -263,6 +275,10 @@ class Flow:
         self.given += count
         await self.lane.receives.post_recv(requests)
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many receives can be posted at once."""
+        return len(self.free) >= count
+
     def take_back(self, receive: int) -> int:
         """A receive has completed: the place that it had, which the next one can have."""
         at = self.lent.pop(receive)
@@ -305,6 +321,30 @@ class Flow:
         self.verified += size
 
 
+#: Messages that a receive takes, with ``PieceFlow``.
+PIECES = 64
+
+
+class PieceFlow(Flow):
+    """A flow whose receives take ``PIECES`` messages each (MP WR), in places one behind the other;
+    ``given`` counts messages all the same. Of a quota more may be given, in whole receives."""
+
+    async def give(self, count: int) -> None:
+        """Post receives for the next messages, at least so many, with one doorbell."""
+        requests, wanted = [], self.given + count
+        while self.given < wanted:
+            places = [self.free.popleft() for _ in range(PIECES)]
+            self.lent.update(enumerate(places, self.given))
+            sge = self.sink.sge(places[0], PIECES * self.shape.stride)
+            requests.append(RecvWR(self.number << _SEQUENCE | self.given, [sge]))
+            self.given += PIECES
+        await self.lane.receives.post_recv(requests)
+
+    def has_room(self, count: int) -> bool:
+        """See ``Flow``."""
+        return len(self.free) >= max(count, PIECES)
+
+
 def compare(name: str, what: str, got: Octets, expected: Octets) -> None:
     """AssertionError when bytes differ: how many of ``what`` do, and which is the first."""
     if not np.array_equal(got, expected):
@@ -321,10 +361,11 @@ def finished(found: Sequence[WC]) -> None:
         raise AssertionError(f"{len(bad)} of {len(found)} completions in error, first {bad[0]}")
 
 
-def good(found: Iterable[WC], size: int) -> Iterator[tuple[int, int, int | None]]:
+def good(found: Iterable[WC], size: int, segment: int = 0) -> Iterator[tuple[int, int, int | None]]:
     """Flow, number of the request, and for a receive the QP that took it, of each completion.
 
-    size: what a receive brings. AssertionError when one is in error or of another length.
+    size: what a receive brings. segment: of receives that take several messages, of which each has
+    its own number. AssertionError when one is in error or of another length.
     """
     for wc in found:
         if wc.status != WcStatus.SUCCESS:
@@ -333,4 +374,5 @@ def good(found: Iterable[WC], size: int) -> Iterator[tuple[int, int, int | None]
         if receive and wc.byte_len != size:
             raise AssertionError(f"A receive of {wc.byte_len} bytes, not {size}: {wc}")
         taker = wc.qp_num if receive else None
-        yield wc.wr_id >> _SEQUENCE, wc.wr_id & ((1 << _SEQUENCE) - 1), taker
+        within = wc.mp_wr_offset // segment if receive and segment else 0
+        yield wc.wr_id >> _SEQUENCE, (wc.wr_id & ((1 << _SEQUENCE) - 1)) + within, taker

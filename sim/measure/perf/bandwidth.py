@@ -109,6 +109,12 @@ class _Run:
             window.begin()
         self._of = {(1 - flow.requester, flow.peer.qp_num): flow for flow in both}
 
+    @property
+    def _brings(self) -> tuple[int, int]:
+        """Bytes of a receive, and of the segment that it takes if it takes one."""
+        plan = self.ends.plan
+        return self.shape.size + plan.area, self.shape.stride if plan.mp_wr else 0
+
     async def serve(self, number: int) -> None:
         """Everything the processor of one side does."""
         ends, side = self.ends, self.ends.sides[number]
@@ -133,7 +139,7 @@ class _Run:
         for cq in side.cqs:
             found = await cq.poll(cq.cqe)
             count += len(found)
-            for index, sequence, taker in good(found, self.shape.size + self.ends.plan.area):
+            for index, sequence, taker in good(found, *self._brings):
                 if taker is not None:
                     self._receive(number, self.flows[1 - number][index], sequence, taker)
                     taken.add(index)
@@ -181,7 +187,7 @@ class _Run:
 
     async def _give(self, flow: Flow) -> None:
         while (count := min(self.shape.batch, flow.quota - flow.given)) > 0:
-            if len(flow.free) < count:
+            if not flow.has_room(count):
                 break
             await flow.give(count)
 

@@ -131,6 +131,7 @@ Say = Callable[[str], None]
     help="Pieces of each message in memory, an SGE each.",
 )
 @click.option("--use-srq", is_flag=True, help="The QPs of a node share one receive queue.")
+@click.option("--mp-wr", is_flag=True, help="Each receive takes several messages of a packet.")
 @click.option(
     "--without",
     multiple=True,

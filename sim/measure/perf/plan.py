@@ -12,7 +12,7 @@ from hdl.abi.virtio_rdma import GRH_SIZE, PAGE_SIZE
 from hdl.bounds import WORD, within
 from hdl.config import LIMITS, MTUS, NicConfig
 from sim.guest.driver.device import ALL_FEATURES
-from sim.measure.flow import Shape
+from sim.measure.flow import PIECES, Shape
 from sim.measure.perf.verbs import ATOMIC_TYPES, CONNECTIONS, OPERATIONS, VERBS, Verb
 from sim.models.impairments import Impairments
 
@@ -89,7 +89,7 @@ class Plan:
     ``qp_timeout``: code of the QPs' time-out, which lasts ``timer_scale`` times as long as it says.
     ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
     of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue, or
-    of XRC from ``XRC_QUEUES``;
+    of XRC from ``XRC_QUEUES``; ``mp_wr``: each receive takes several messages, of a packet each;
     ``sges``: of each request and of each receive, which cut a message into equal pieces.
     ``cold``: no warm-up, so the first packets meet an idle card. ``card``: the other
     fields of the cards' ``NicConfig``; without them the default card, or that for more QPs.
@@ -123,6 +123,7 @@ class Plan:
     one_word: bool = False
     connection: str = "RC"
     use_srq: bool = False
+    mp_wr: bool = False
     sges: int = 1
     cold: bool = False
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -131,6 +132,8 @@ class Plan:
         self._check_options()
         self._check_service()
         self._check_kinds()
+        if self.mp_wr:
+            self._check_pieces()
         for size in self.sizes:
             self._check_size(size)
 
@@ -189,6 +192,14 @@ class Plan:
             if value is not None and (self.latency or self.verb not in ("write", "read")):
                 raise ValueError(f"--{name} is for write_bw and read_bw: not with {self.op}")
 
+    def _check_pieces(self) -> None:
+        """Receives that take several messages go with the operation."""
+        others = self.use_srq or self.sges > 1 or self.place_step is not None
+        if self.op != "send_bw" or others or self.connection not in ("RC", "UC"):
+            raise ValueError(f"--mp-wr is for send_bw of RC and UC alone: not with {self.op}")
+        if max(self.sizes) > self.mtu:
+            raise ValueError(f"--size with --mp-wr must be at most --mtu {self.mtu}")
+
     def _check_service(self) -> None:
         """The operation is one of the service's."""
         if self.connection not in CONNECTIONS:
@@ -229,7 +240,8 @@ class Plan:
     def config(self) -> NicConfig:
         """The cards that are measured."""
         more = self.card or (MANY if self.qps > USUAL_QPS else {})
-        more = {**self.kind.card, **({"xrc": True} if self.connection == "XRC" else {}), **more}
+        switches = {"xrc": self.connection == "XRC", "mp_wr": self.mp_wr}
+        more = {**self.kind.card, **{name: on for name, on in switches.items() if on}, **more}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 
     @property
@@ -308,7 +320,7 @@ class Plan:
         """The same with the sizes of ``--all`` that fit into memory; an atomic has only one."""
         if self.kind.size:
             return self
-        most = self.mtu if self.connection == "UD" else MAX_SIZE
+        most = self.mtu if self.connection == "UD" or self.mp_wr else MAX_SIZE
         sizes = [size for size in SWEEP if self.sges <= size <= most]
         fitting = [size for size in sizes if self.region(size) <= LARGEST_REGION]
         return replace(self, sizes=tuple(fitting))
@@ -368,6 +380,8 @@ class Plan:
     def shape(self, size: int) -> Shape:
         """How messages of ``size`` bytes are sent."""
         stride = -(-(size + self.area) // 64) * 64 if self.place_step is None else self.place_step
+        if self.mp_wr:  # the segment of all sizes
+            stride = max(64, 1 << (max(self.sizes) - 1).bit_length())
         if self.latency:
             iters = LAT_ITERS if self.iters is None else self.iters
             return Shape(size, 1, 1, 1, LAT_SLOTS, stride, 0 if self.cold else LAT_WARM, iters)
@@ -382,6 +396,8 @@ class Plan:
         slots = self.places or depth + 2 * max(batch, signal)
         if not self.answered and self.verb == "write":
             slots += -(-ON_THE_WAY // (size + stride))
+        if self.mp_wr:  # whole receives, and one more as the others are used up
+            slots = (-(-slots // PIECES) + 1) * PIECES
         share = TIMED_BYTES // size // self.qps
         iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, depth, 4)
         iters = iters if self.iters is None else self.iters

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.measure.flow import PIECES
 from sim.measure.perf.figures import Latency, Packets, Rates, data_packets, quarters, rates, stages
 from sim.measure.perf.plan import XRC_QUEUES, Plan
 
@@ -166,6 +167,8 @@ def header(plan: Plan) -> Iterator[str]:
         extended = plan.connection == "XRC"
         queues = f"{XRC_QUEUES} queues of a domain" if extended else "one shared receive queue"
         rows.append(("Receives", f"from {queues}"))
+    if plan.mp_wr:
+        rows.append(("Receives", f"of {PIECES} messages each"))
     if plan.sges > 1:
         rows.append(("SGEs", f"{plan.sges} a message"))
     if plan.kind.told:

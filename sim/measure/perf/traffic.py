@@ -23,10 +23,11 @@ from sim.guest.verbs import (
     XRCD,
     AHAttr,
     GlobalRoute,
+    MpWr,
     QPInitAttr,
     SrqAttr,
 )
-from sim.measure.flow import QKEY, Flow, Lane, Shape, Traffic
+from sim.measure.flow import PIECES, QKEY, Flow, Lane, PieceFlow, Shape, Traffic
 from sim.measure.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, XRC_QUEUES, Plan
 from sim.measure.side import Side
 from sim.models.impairments import Impairments
@@ -99,7 +100,8 @@ class Ends:
         pds = [await node.context.alloc_pd() for node in nodes]
         rights = RIGHTS | Access.FLUSH_GLOBAL if plan.kind.placement else RIGHTS
         for node, pd in zip(nodes, pds, strict=True):
-            cqs = [await CQ.create(node.context, plan.cq_entries) for _ in range(plan.cqs)]
+            shows = {"with_mp_wr": plan.mp_wr}
+            cqs = [await CQ.create(node.context, plan.cq_entries, **shows) for _ in range(plan.cqs)]
             mrs = [await MR.create(pd, region, rights) for _ in range(2)]
             shared = plan.use_srq and plan.connection != "XRC"
             srq = await SRQ.create(pd, SrqAttr(most)) if shared else None
@@ -119,6 +121,9 @@ class Ends:
         options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
         options.cap.max_send_sge = options.cap.max_recv_sge = plan.sges
         options.cap.max_inline_data = plan.inline
+        if plan.mp_wr:
+            (stride,) = {shape.stride for shape in shapes}
+            options.mp_wr = MpWr(PIECES * stride, stride)
         for i in range(plan.qps):
             if i % max(16, plan.qps // 64) == 0:
                 say(f"connecting QP {i + 1} of {plan.qps}")
@@ -173,7 +178,8 @@ class Ends:
             sges=plan.sges,
             one_word=plan.one_word,
         )
-        return Flow(lane, traffic, shape, data, quota)
+        kind = PieceFlow if plan.mp_wr else Flow
+        return kind(lane, traffic, shape, data, quota)
 
     async def sleep(self, side: Side) -> None:
         """Until the card of ``side`` has written; see ``Side.sleep``."""

@@ -25,6 +25,8 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "send_bw", "sizes": (1, 3000), "qps": 3, "use_srq": True},
     {"op": "send_bw", "sizes": (64,), "qps": 6, "connection": "XRC", "use_srq": True},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "XRC"},
+    # On the card of tests/nic/test_mp_wr.py.
+    {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "mp_wr": True, "card": {"xrc": True}},
     {"op": "flush_bw", "sizes": (64, 5000), "qps": 2},
     {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True},
 ]
@@ -32,6 +34,7 @@ BANDWIDTH: list[dict[str, Any]] = [
 
 def _named(options: dict[str, Any]) -> str:
     service = options.get("connection", "") + "srq" * options.get("use_srq", False)
+    service += "mp_wr" * options.get("mp_wr", False)
     return "-".join(filter(None, (options["op"], service)))
 
 
