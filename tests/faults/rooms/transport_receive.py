@@ -15,6 +15,7 @@ LATE_ROWS_RECEIVE = (
 )
 COUNTERS = ("tests/transport/test_qp_counters.py",)
 XRC_ERRORS = ("tests/nic/test_xrc.py::test_xrc[xrc_errors-64]",)
+MP_WR = ("tests/nic/test_mp_wr.py::test_mp_wr[mp_wr-64]",)
 REPLAY = ("tests/replay/test_command.py::test_capture_with_every_operation",)
 
 FAULTS = (
@@ -341,5 +342,12 @@ FAULTS = (
             "hdl.transport.receive.intake:Intake", "differs", of(lambda true, see: true & 0b1101)
         ),
         tests=XRC_ERRORS,
+    ),
+    # Requests for several packets.
+    Fault(
+        name="mp-wr-beyond-the-buffer",
+        what="a packet that does not fit into the open request is put there all the same",
+        force=Force("hdl.transport.receive.responder:Responder", "verdict.piece.closes", stuck(0)),
+        tests=MP_WR,
     ),
 )
