@@ -182,6 +182,41 @@ async def undone_packets_give_back(dut):
 
 
 @cocotb.test()
+async def undone_packets_end_requests(dut):
+    """M-18: SENDs of a QP behind a WRITE whose page, which the card asks the host for, names
+    nothing. Before that is known they take the rest of the open request, and some of the next one.
+    The first goes back without them, and the other QP goes on behind what they have taken."""
+    p = await Wire.up(dut, 4096, 1024, qps=2, shared=True, options=SMALL)
+    s, (one, two) = p.wire, [pair[1] for pair in p.pairs]
+    await p.post(4)
+    s.send(Operation.SEND_ONLY, p.bytes(0, 100), qp=two, psn=0, ack_request=0)
+    await s.quiet(10)  # the requests behind the open one are on the card by then
+    p.target.table.entry(0, 1)[0] |= 8
+    p.nodes[1].host.set(read_latency_ns=3000)
+    place = {"va": p.target.iova, "rkey": p.target.rkey, "dma_length": 8}
+    s.send(Operation.WRITE_ONLY, bytes(8), qp=one, psn=0, ack_request=0, **place)
+    for n in range(1, 7):
+        s.send(Operation.SEND_ONLY, p.bytes(n, 10), qp=one, psn=n, ack_request=0)
+    s.send(Operation.SEND_ONLY, p.bytes(200, 1000), qp=two, psn=1, ack_request=0)
+    await s.quiet(20)
+    assert (await one.query()).qp_state == QpState.ERR
+    assert (await p.nodes[1].counters())["resp_remote_access_errors"] == 1
+    found = [Completed.of(wc) for wc in await p.cqs[1].poll(64)]
+    assert found == [
+        Completed(FIRST, WcOpcode.RECV, 0, 100, 0, two.qp_num),
+        Completed(FIRST, WcOpcode.RECV_NOP, 0, 0, CONSUMED, one.qp_num),
+        Completed(FIRST + 1, WcOpcode.RECV, 3072, 1000, CONSUMED, two.qp_num),
+    ]
+    assert p.sink.read(1000, p.place(FIRST + 1) + 3072).tobytes() == p.bytes(200, 1000)
+    for n in range(8):
+        s.send(Operation.SEND_ONLY, p.bytes(n, 1024), qp=two, psn=2 + n, ack_request=0)
+    await s.quiet(20)
+    found = [Completed.of(wc) for wc in await p.cqs[1].poll(64)]
+    assert [wc.wr_id for wc in found if wc.flags & CONSUMED] == [FIRST + 2, FIRST + 3]
+    await p.well()
+
+
+@cocotb.test()
 async def receive_queue_that_packets_name(dut):
     """XRC: the requests of a queue of a domain take several packets of two targets' messages."""
     p = await Wire.up(dut, 8192, 512, options=SMALL)

@@ -16,6 +16,7 @@ LATE_ROWS_RECEIVE = (
 COUNTERS = ("tests/transport/test_qp_counters.py",)
 XRC_ERRORS = ("tests/nic/test_xrc.py::test_xrc[xrc_errors-64]",)
 MP_WR = ("tests/nic/test_mp_wr.py::test_mp_wr[mp_wr-64]",)
+MP_WR_SHARED = ("tests/nic/test_mp_wr.py::test_mp_wr[mp_wr_shared-64]",)
 REPLAY = ("tests/replay/test_command.py::test_capture_with_every_operation",)
 
 FAULTS = (
@@ -349,5 +350,15 @@ FAULTS = (
         what="a packet that does not fit into the open request is put there all the same",
         force=Force("hdl.transport.receive.responder:Responder", "verdict.piece.closes", stuck(0)),
         tests=MP_WR,
+    ),
+    Fault(
+        name="mp-wr-undone-request-lost",
+        what="a request that an undone packet would have ended does not go back",
+        force=Force(
+            "hdl.transport.receive.commit_outcome:CommitOutcome",
+            "effects.complete",
+            of(lambda true, see: true & ~see("fate.undo")),
+        ),
+        tests=MP_WR_SHARED,
     ),
 )
