@@ -38,6 +38,7 @@ OTHERS = {
     "services": (0, 48),
     "shared": (7,),
     "xrc": (14, 21),
+    "pieces": (3, 5),
     "functions": (0, 1),
     "heavy": (2, 3),
 }

@@ -43,6 +43,7 @@ GOOD = {
     "placement": 0.3,
     "shared": 0.3,
     "xrc": 0.3,
+    "pieces": 0.3,
     "services": 0.3,
     "heavy": 0.2,
     "functions": 0.1,

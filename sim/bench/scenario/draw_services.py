@@ -22,7 +22,11 @@ from sim.bench.scenario.plan import (
 from sim.bench.scenario.plan import Shared as Queue
 from sim.models.impairments import Impairments
 
-__all__ = ["Functions", "Services", "Shared", "Xrc"]
+__all__ = ["Functions", "Pieces", "Services", "Shared", "Xrc"]
+
+
+#: Bytes of requests that take several packets.
+BUFFERS = (4096, 8192, 12_288)
 
 
 class Services(Draw):
@@ -124,7 +128,7 @@ class Xrc(Shared):
 
     def scenario(self, name: str, seed: int) -> Scenario:
         """As with shared queues, in a domain of each side."""
-        self._domains = tuple(self._rng.choice((1, 2, 3, 3)) for _ in range(2))
+        self._domains = self._drawn_domains()
         drawn = super().scenario(name, seed)
         assert drawn.shared is not None
         sides = [
@@ -133,7 +137,13 @@ class Xrc(Shared):
         ]
         return replace(drawn, shared=(sides[0], sides[1]))
 
+    def _drawn_domains(self) -> tuple[int, ...]:
+        """How many queues the domain of each side has."""
+        return tuple(self._rng.choice((1, 2, 3, 3)) for _ in range(2))
+
     def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
+        if not any(self._domains):
+            return super()._lives(networks)
         side = self._rng.randrange(2)
         domain = self._domains[1 - side]
         return tuple(
@@ -153,6 +163,34 @@ class Xrc(Shared):
 
     def _wrongs(self, message: Message) -> list[Wrong]:
         return [*super()._wrongs(message), Wrong.QUEUE]
+
+
+class Pieces(Xrc):
+    """Scenarios of kind ``pieces``: the requests of shared queues, or of the queues of a domain,
+    take several packets, and a message goes on in the next one."""
+
+    def _drawn_domains(self) -> tuple[int, ...]:
+        return super()._drawn_domains() if self._chance(0.4) else (0, 0)
+
+    def _wrongs(self, message: Message) -> list[Wrong]:
+        """Only a request of XRC names a queue."""
+        wrongs = super()._wrongs(message)
+        return wrongs if any(self._domains) else [one for one in wrongs if one != Wrong.QUEUE]
+
+    def scenario(self, name: str, seed: int) -> Scenario:
+        """As with shared queues; a request holds any packet."""
+        drawn, rng = super().scenario(name, seed), self._rng
+        assert drawn.shared is not None
+        sides = [
+            replace(
+                queue,
+                depth=queue.depth + queue.domain,  # one may be open in each queue for ever
+                segment=rng.choice((64, 512, 1024, 4096)),
+                buffer=rng.choice(BUFFERS),
+            )
+            for queue in drawn.shared
+        ]
+        return replace(drawn, shared=(sides[0], sides[1]))
 
 
 class Functions(Draw):

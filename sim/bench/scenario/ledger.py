@@ -289,8 +289,9 @@ class Book:
         assert self._received < len(self.receives), f"{self.where}: takes what nobody sends"
         return self.receives[self._received]
 
-    def received(self, receive: Receive, wc: WC) -> None:
-        """A receive of this end has completed."""
+    def received(self, receive: Receive, wc: WC, length: int | None = None) -> None:
+        """A receive of this end has completed. ``length``: what it has got, if not ``wc`` says that
+        of all of it."""
         what = f"{self.where}: {receive}"
         assert not self.closed, f"{what} completes after its QP was dropped: {wc.status.name}"
         assert receive.status is None, f"{what} completes twice"
@@ -309,7 +310,8 @@ class Book:
         if self.dubious:
             return
         assert message.wrong == Wrong.NOTHING, f"{what} succeeds"
-        assert wc.byte_len == message.length, f"{what} has {wc.byte_len} bytes"
+        length = wc.byte_len if length is None else length
+        assert length == message.length, f"{what} has {length} bytes"
         marked = bool(wc.wc_flags & WcFlags.WITH_IMM)
         assert marked == message.marked, f"{what}: immediate {marked}"
         if marked:

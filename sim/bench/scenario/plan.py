@@ -248,13 +248,16 @@ class Shared:
     """A shared receive queue of ``depth`` requests for all queue pairs of a side.
 
     After one of ``pauses`` up to ``together`` idle ones are posted. ``domain``: of XRC, and so many
-    queues, which have the requests together; 0: one that is of no domain.
+    queues, which have the requests together; 0: one that is of no domain. ``segment``: bytes of a
+    segment of requests of ``buffer`` bytes, which take several packets; 0: they take a message.
     """
 
     depth: int
     together: int
     pauses: tuple[int, ...]
     domain: int = 0
+    segment: int = 0
+    buffer: int = 0
 
 
 @dataclass(frozen=True)
@@ -299,6 +302,7 @@ class Scenario:
                 f"shared receive queue of {'ab'[side]}: {shared.depth}, up to {shared.together} "
                 f"after {', '.join(map(str, shared.pauses))} ns"
                 + (f", in {shared.domain} queues of a domain" if shared.domain else "")
+                + (f", {shared.buffer} bytes by {shared.segment}" if shared.segment else "")
             )
         for number, lives in enumerate(self.pairs):
             for life in lives:

@@ -67,8 +67,9 @@ CARDS = {
         packed=True,
     ),
 }
-#: The card of the benches of XRC.
+#: The cards of the benches of XRC, and of requests for several packets.
 CARDS["xrc"] = NicConfig(width=64, xrc=True)
+CARDS["pieces"] = NicConfig(width=64, xrc=True, mp_wr=True)
 CARDS["placement"] = replace(CARDS["functions"], placement=True, persistence=True)
 #: When writes of a card are seen in a host's memory, ns, if not as soon as usual: so long that a
 #: FLUSH that waits for nothing is noticed, and shorter than ``VISIBLE_NS``.
@@ -188,9 +189,13 @@ class _Play:
         room += sum(WORD for message in messages if message.placement)
         atomics = sum(message.atomic for message in messages)
         room += sum(services.room(way) for way in ways) if self.scenario.kind == "services" else 0
+        pieces = False
         if self.scenario.shared:
-            room += self.scenario.shared[side.node.index].depth * (self._largest() + GAP)
-        await side.up(SCRATCH + GAP + room, words_for(atomics), 2 * len(messages))
+            shared = self.scenario.shared[side.node.index]
+            room += shared.depth * (max(shared.buffer, self._largest()) + GAP)
+            pieces = shared.segment > 0
+        completions = 2 * len(messages)
+        await side.up(SCRATCH + GAP + room, words_for(atomics), completions, pieces=pieces)
         side.scratch = side.take((SCRATCH,), sink=True)
         if late := LATE_NS.get(self.scenario.kind):
             side.node.host.set(write_delay_ns=late)
@@ -201,10 +206,11 @@ class _Play:
         return max(services.landing_bytes(way) for way in (*ways, *_fresh().ways))
 
     async def _use_up(self, pools: list[Pool]) -> None:
-        """As many messages as there are shared requests use each of them once."""
-        named = [[slot.queue for slot in pool.posted.values()] for pool in reversed(pools)]
-        for life in self._either(_used_up(named)):
-            await self._connection(len(self.scenario.pairs), life, None)
+        """As many messages as there are shared requests use each of them once, if one takes one."""
+        if all(pool.exhausts for pool in pools):
+            named = [[slot.queue for slot in pool.posted.values()] for pool in reversed(pools)]
+            for life in self._either(_used_up(named)):
+                await self._connection(len(self.scenario.pairs), life, None)
         for pool in pools:
             await pool.settled()
 
@@ -224,7 +230,7 @@ class _Play:
                 for want in wanted(way):
                     needs[1 - number if want.peer else number].append(want)
         for side, plan in zip(self.sides, self.scenario.shared or (), strict=False):
-            await side.share(plan, self._largest())
+            await side.share(plan, plan.buffer or self._largest())
         if not any(needs):
             return
         cqs = [await CQ.create(side.node.context, 8) for side in self.sides]

@@ -16,7 +16,7 @@ from sim.bench.scenario.ledger import Book, Place, Receive, State
 from sim.bench.scenario.plan import SENDS, Shared
 from sim.bench.system import VISIBLE_NS
 from sim.guest.driver.platform import Octets
-from sim.guest.verbs import CQ, MR, PD, SRQ, WC, XRCD, RecvWR, SrqAttr
+from sim.guest.verbs import CQ, MR, PD, SRQ, WC, XRCD, MpWr, RecvWR, SrqAttr
 from sim.models.platform import now_ns
 
 __all__ = ["PARTS", "Pool", "unresolved"]
@@ -48,6 +48,9 @@ class Pool:
     Each request comes back once: to the queue pair that has taken it, which has one at a time.
     """
 
+    #: In the end messages use up what is posted.
+    exhausts = True
+
     def __init__(self, plan: Shared, rng: random.Random):
         self.plan, self.rng = plan, rng
         self.queues: list[SRQ] = []
@@ -60,6 +63,7 @@ class Pool:
         #: Nothing more is posted.
         self.full = False
         self._idle: list[Slot] = []
+        self._shape: MpWr | None = None  # of requests that take several packets
         self._numbers = 1 << 32
         self._region: MR
         self._doubts: list[tuple[int, set[int], str]] = []
@@ -73,13 +77,14 @@ class Pool:
     async def up(self, pd: PD, cq: CQ, region: MR, places: list[Place]) -> None:
         """Make the queues, with a request for each of ``places``; none is posted yet. Those of a
         domain complete in ``cq``."""
-        self._region, attr = region, SrqAttr(len(places), PARTS)
+        self._region, attr, shape = region, SrqAttr(len(places), PARTS), self._shape
         if self.plan.domain:
             self.xrcd = await XRCD.create(pd.ctx)
             for _ in range(self.plan.domain):
-                self.queues.append(await SRQ.create(pd, attr, xrcd=self.xrcd, cq=cq))
+                made = await SRQ.create(pd, attr, xrcd=self.xrcd, cq=cq, mp_wr=shape)
+                self.queues.append(made)
         else:
-            self.queues.append(await SRQ.create(pd, attr))
+            self.queues.append(await SRQ.create(pd, attr, mp_wr=shape))
         self._idle = [Slot(place) for place in places]
 
     async def feed(self) -> None:
@@ -176,6 +181,10 @@ class Pool:
         assert not self.posted, f"{len(self.posted)} shared requests have not come back"
         for srq in self.queues:
             assert not srq.queue.pending, "elements of a shared queue have not come back"
+        await self._close()
+
+    async def _close(self) -> None:
+        for srq in self.queues:
             await srq.close()
         if self.xrcd:
             await self.xrcd.close()

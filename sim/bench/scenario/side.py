@@ -12,6 +12,7 @@ from hdl.abi.enums import Access
 from sim.bench.scenario.inbox import Landing
 from sim.bench.scenario.keys import RIGHTS, Keys
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
+from sim.bench.scenario.piece_pool import PiecePool
 from sim.bench.scenario.plan import Shared
 from sim.bench.scenario.pool import Pool
 from sim.bench.scenario.words import Words
@@ -64,13 +65,15 @@ class Side:
         self._numbers = 0
         self._free = [0, 0]
 
-    async def up(self, size: int, words: int = 0, completions: int = 0) -> None:
+    async def up(
+        self, size: int, words: int = 0, completions: int = 0, *, pieces: bool = False
+    ) -> None:
         """Make the objects, with ``size`` bytes for what is sent and for what arrives, and a queue
-        for so many ``completions``."""
+        for so many ``completions``; ``pieces``: of packets in requests that take several."""
         self.node.host.set(mmio_latency_ns=0)
         self.pd = await self.node.context.alloc_pd()
         depth = min(max(CQ_DEPTH, completions), self.node.testbench.config.queue_size)
-        self.cq = await CQ.create(self.node.context, depth)
+        self.cq = await CQ.create(self.node.context, depth, with_mp_wr=pieces)
         rights = RIGHTS | Access.MW_BIND
         self.source = await MR.create(self.pd, size, rights, offset=5)
         self.sink = await MR.create(self.pd, size, rights | self.flushes, offset=3)
@@ -98,7 +101,7 @@ class Side:
         for _ in range(plan.depth):
             pieces = self.take((size,), sink=True)
             places.append(self.blank(pieces))
-        self.pool = Pool(plan, self.rng)
+        self.pool = (PiecePool if plan.segment else Pool)(plan, self.rng)
         await self.pool.up(self.pd, self.cq, self.sink, places)
 
     def _noise(self, size: int) -> Octets:
