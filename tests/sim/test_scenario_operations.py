@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hdl.abi.enums import SendFlags, WcFlags, WcStatus, WrOpcode
+from hdl.abi.enums import QpType, SendFlags, WcFlags, WcStatus, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import Kind
 from sim.bench.scenario.draw import draw
@@ -32,7 +32,7 @@ def test_everything_is_drawn() -> None:
     # The cards of this campaign have no memory placement, and no copies.
     others = {WrOpcode(r.code) for r in WORK_REQUESTS.values() if r.placement or r.copies}
     assert {message.opcode for message in messages} == set(WrOpcode) - others
-    assert {message.wrong for message in messages} == set(Wrong) - {Wrong.QKEY}
+    assert {message.wrong for message in messages} == set(Wrong) - {Wrong.QKEY, Wrong.QUEUE}
     assert {message.kind for message in messages if message.flags & SendFlags.FENCE} == {
         Kind.LOCAL,
         Kind.SEND,
@@ -50,6 +50,31 @@ def test_everything_is_drawn() -> None:
         assert all(m.window or m.opcode != WrOpcode.BIND_MW for m in way.messages)
         named = {m.peer for m in way.messages} - {None}
         assert {one.number for one in wanted(way) if one.peer} == named
+
+
+@pytest.mark.parametrize("name", ["xrc", "pieces"])
+def test_queues_of_domains_are_drawn(name: str) -> None:
+    """One end of each connection of XRC has requests, which name queues of the other end's domain,
+    each of them, and now and then one that is not there. Each has a request, and one more if one of
+    several packets may stay open."""
+    named, wrong = set(), set()
+    least = {"xrc": 1, "pieces": 2}[name]
+    for seed in range(300):
+        scenario = draw(name, seed)
+        assert scenario.shared is not None
+        for life in scenario.lives:
+            if life.attributes.service != QpType.XRC_INI:
+                assert not any(queue.domain for queue in scenario.shared)
+                continue
+            side = life.attributes.initiator
+            queues = scenario.shared[1 - side]
+            assert not life.ways[1 - side].messages and queues.depth >= least * queues.domain
+            for message in life.ways[side].messages:
+                assert message.queue < queues.domain
+                named.add((queues.domain, message.queue))
+                wrong.add(message.wrong)
+    assert named == {(count, queue) for count in (1, 2, 3) for queue in range(count)}
+    assert Wrong.QUEUE in wrong
 
 
 def test_memory_placement_is_drawn() -> None:
