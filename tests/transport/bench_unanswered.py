@@ -313,6 +313,13 @@ async def datagrams_that_are_dropped(dut):
     (done,) = completions(seen)
     assert (done["wr_id"] & 0xFFFF, done["status"], h.next[QP]) == (0, 0, 1)
     assert not h.rx[QP]["held"] and not h.rx[QP]["error"]
+    # It is held, and then its own check is not good: it has ended, so no flush ends it again.
+    peer.post_recv(48, check=4)
+    await packets(h, peer, some | {"length": 49})
+    assert h.rx[QP]["held"]
+    seen = await h.packet(peer.packet(0x04, length=48))
+    (done,) = completions(seen)
+    assert done["status"] == 4 and h.rx[QP]["error"] and not h.rx[QP]["held"]
 
 
 @cocotb.test()

@@ -155,6 +155,7 @@ class CommitOutcome(wiring.Component):
             effects.reply.eq(~record.silent),
             effects.flags.nak.eq(~record.silent),
             row.error.eq(1),
+            row.held.eq(self.committed.held & ~record.send),  # its receive WQE has ended
             row.syndrome.eq(Mux(buffer, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
             events.resp_remote_access_errors.eq(~buffer),
             events.resp_remote_operational_errors.eq(buffer),
