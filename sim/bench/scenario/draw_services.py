@@ -152,7 +152,7 @@ class Xrc(Shared):
         )
 
     def _naming(self, life: Life, side: int, domain: int) -> Life:
-        """Each request names a queue of the domain, and now and then one that is not there."""
+        """Each request names a queue of the domain."""
         batches = []
         for batch in life.ways[side].batches:
             messages = [replace(one, queue=self._rng.randrange(domain)) for one in batch.messages]

@@ -110,7 +110,7 @@ class Pool:
             sges = [self._region.sge(at + a, b - a) for a, b in pairwise(ends) if b > a]
             requests[slot.queue].append(RecvWR(slot.wr_id, sges))
         for srq, some in zip(self.queues, requests, strict=True):
-            if some or not self.xrcd:
+            if some or not self.xrcd:  # a queue alone has its doorbell even for none
                 await srq.post_recv(some)
 
     def _neediest(self) -> int:
