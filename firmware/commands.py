@@ -12,6 +12,7 @@ from typing import Any
 from firmware.device import Operations, Request
 from firmware.events import PORT, Events
 from firmware.mcast_commands import McastCommands
+from firmware.mkey_commands import MkeyCommands
 from firmware.objects import QP_TABLES, Cq, Hints, Limits, Objects, Pd, Refused
 from firmware.pkeys import PkeyTable
 from firmware.qp import raw
@@ -83,6 +84,7 @@ class Commands:
             hardware, limits, hints, lambda: self.objects, self.pkeys, self._negotiated, mws
         )
         mrs = RegionCommands(hardware, limits, hints, lambda: self.objects, self._negotiated, mws)
+        mkeys = MkeyCommands(hardware, limits, lambda: self.objects)
         resize = ResizeCommands(hardware, limits, lambda: self.objects, qp)
         srq = SrqCommands(hardware, limits, lambda: self.objects, self._negotiated, resize)
         mcast = McastCommands(hardware, limits, lambda: self.objects, qp.find)
@@ -122,6 +124,7 @@ class Commands:
             ExtensionCommand.REG_USER_MR_TABLE: mrs.register_table,
             ExtensionCommand.ALLOC_MW: mws.alloc,
             ExtensionCommand.DEALLOC_MW: mws.dealloc,
+            ExtensionCommand.CREATE_MKEY: mkeys.create,
             ExtensionCommand.ATTACH_MCAST: mcast.attach,
             ExtensionCommand.DETACH_MCAST: mcast.detach,
         }

@@ -65,14 +65,16 @@ class Cq:
 @dataclass
 class Mr:
     """A memory region. ``pages``: the most that MAP_MR_SG may give it; 0: it is not from CREATE_MR.
-    ``zero_based``: what it maps begins at address 0. Or a memory ``window`` of that type. ``kept``:
-    its row as it was before the command that is taking it away."""
+    ``zero_based``: what it maps begins at address 0. Or a memory ``window`` of that type; or an
+    indirect key of up to so many ``entries``. ``kept``: its row as it was before the command that
+    is taking it away."""
 
     pd: Pd
     number: int = 0
     pages: int = 0
     zero_based: bool = False
     window: MwType | None = None
+    entries: int = 0
     kept: dict[str, int] | None = None
 
 
@@ -122,7 +124,8 @@ class Qp:
     WQEs come from, instead of its own receive queue. ``told``: the events that it has had.
     ``notify_drained``: there will be one when its send queue is drained. ``binds``: it may bind
     memory windows. ``placement``: the flags of FLUSH that it may have; 0: it has neither FLUSH nor
-    ATOMIC WRITE. ``copies``: it may have MEMCPY. ``pieces``: the requests of its own receive queue
+    ATOMIC WRITE. ``copies``: it may have MEMCPY. ``layouts``: it may give indirect keys
+    layouts. ``pieces``: the requests of its own receive queue
     take several packets. An XRC initiator has no ``recv_cq``, and a target
     has its domain ``xrcd`` in place of ``pd`` and both CQs.
     """
@@ -142,6 +145,7 @@ class Qp:
     binds: bool = False
     placement: int = 0
     copies: bool = False
+    layouts: bool = False
     xrcd: Xrcd | None = None
     pieces: Pieces | None = None
 

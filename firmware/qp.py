@@ -14,6 +14,7 @@ from firmware.pkeys import PkeyTable
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType, RdmaFeature
 from hdl.abi.enums import QpAttrMask as M
+from hdl.abi.mkeys import LAYOUTS_AT
 from hdl.wire.constants import is_mapped_gid
 from hdl.wire.opcodes import QP_CODE
 
@@ -216,4 +217,7 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "av.sl": ah["sl"],
         "av.udp_source": udp_source_port(qp.qpn, attrs["dest_qp_num"], grh["flow_label"]),
     }
-    return row | row_fields(qp.takes_pieces, qp.type)
+    row |= row_fields(qp.takes_pieces, qp.type)
+    if qp.type == QpType.RC:  # which has no Q_Key
+        row["qkey"] |= int(qp.layouts) << LAYOUTS_AT
+    return row

@@ -101,6 +101,7 @@ class QpCommands:
         qp.binds = limits.config.windows and await self._negotiated(RdmaFeature.MW)
         if v.qp_type not in _XRC:
             qp.copies = limits.config.memcpy and await self._negotiated(RdmaFeature.MEMCPY)
+            qp.layouts = limits.config.mkeys and await self._negotiated(RdmaFeature.MKEY)
             qp.placement = int(await placement_access(limits, self._negotiated))
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()

@@ -28,6 +28,7 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd) -> Record:
     if isinstance(made, Mr):
         window = None if made.window is None else int(made.window)
         shape = {"pages": made.pages, "zero_based": made.zero_based, "window": window}
+        shape["entries"] = made.entries
         return {"pd": made.pd.number, "kept": made.kept, **shape}
     if isinstance(made, Group):
         return {"gid": made.gid.hex(), "members": list(made.members)}
@@ -53,6 +54,7 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd) -> Record:
             "binds": made.binds,
             "placement": made.placement,
             "copies": made.copies,
+            "layouts": made.layouts,
             "pieces": _pieces(made),
         }
     return {}
@@ -197,7 +199,7 @@ class _Maker:
 
     def mrs(self, plain: Record) -> Mr:
         window = None if plain["window"] is None else MwType(plain["window"])
-        shape = {name: plain[name] for name in ("pages", "zero_based", "kept")}
+        shape = {name: plain[name] for name in ("pages", "zero_based", "entries", "kept")}
         return Mr(self._pd(plain["pd"]), window=window, **shape)
 
     def groups(self, plain: Record) -> Group:
@@ -217,7 +219,7 @@ class _Maker:
         qp.xrcd = self._used(objects.xrcds, plain["xrcd"])
         qp.qpn, qp.start, qp.binds = plain["qpn"], plain["start"], plain["binds"]
         qp.placement, qp.copies = plain["placement"], plain["copies"]
-        qp.pieces = _made_pieces(plain)
+        qp.pieces, qp.layouts = _made_pieces(plain), plain["layouts"]
         qp.told = {EventType(event) for event in plain["told"]}
         qp.notify_drained = plain["notify_drained"]
         return qp

@@ -21,6 +21,8 @@ VERSION = "0.1.0"
 WIDTHS = (64, 128, 256, 512)
 MTUS = (256, 512, 1024, 2048, 4096)
 
+#: Most indirect keys of a function: the card has room for the entries of all.
+MOST_LAYOUTS = 64
 #: Bytes of a frame that the trace holds: all headers of each packet.
 TRACE_BYTES = 128
 #: Fewest QPs whose rows are on chip on a card that has not all there: more than can be held there
@@ -57,6 +59,7 @@ class CardFeature(Enum):
     MEMCPY = "memcpy"  # copies inside host memory
     XRC = "xrc"  # connections whose requests name the receive queue; they need SRQ
     MP_WR = "mp_wr"  # receive requests that take several packets
+    MKEYS = "mkeys"  # indirect keys; they need FAST_REGISTRATION
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -154,10 +157,10 @@ class NicConfig:
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback, ipv6, latency, parity, packed, placement, persistence, memcpy, xrc, mp_wr:
-            switches of ``CardFeature``. A card without a feature refuses what needs it and costs
-            nothing for it. persistence: whether the host keeps what reaches its memory when the
-            power fails.
+            loopback, ipv6, latency, parity, packed, placement, persistence, memcpy, xrc, mp_wr,
+            mkeys: switches of ``CardFeature``. A card without a feature refuses what needs it and
+            costs nothing for it. persistence: whether the host keeps what reaches its memory when
+            the power fails.
     """
 
     width: int = 512
@@ -215,6 +218,7 @@ class NicConfig:
     memcpy: bool = False
     xrc: bool = False
     mp_wr: bool = False
+    mkeys: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -266,6 +270,7 @@ class NicConfig:
             ("xrc", "srq is False", not self.srq),
             ("xrc", "atomics is False", not self.atomics),
             ("xrc", "fast_registration is False", not self.fast_registration),
+            ("mkeys", "fast_registration is False", not self.fast_registration),
             ("parity", "network is not 0", self.network != 0),
         ):
             if getattr(self, name) and is_so:
@@ -316,7 +321,13 @@ class NicConfig:
     def keeps_destinations(self) -> bool:
         """Whether what a send WQE has in the place of an address vector is kept on the card: that
         of a datagram, or operands that lie there."""
-        return self.ud or self.windows or self.xrc
+        return self.ud or self.windows or self.xrc or self.mkeys
+
+    @cached_property
+    def layouts(self) -> int:
+        """Indirect keys of one guest function of a card that has any, a power of two. They have the
+        last numbers of its regions, and room for ``max_sge`` entries each."""
+        return min(MOST_LAYOUTS, self.guest.mrs // 2)
 
     @cached_property
     def bytes_per_beat(self) -> int:

@@ -205,6 +205,9 @@ class Nic(wiring.Component):
         if config.mp_wr:
             dropped, told = rooms.queues.dropped, rooms.transport.dropped
             m.d.comb += [told.valid.eq(dropped.valid), told.queue.eq(dropped.queue)]
+        if config.mkeys:
+            connect(m, rooms.transport.layout_lines, rooms.queues.layout_lines)
+            m.d.comb += rooms.memory.layout.eq(rooms.transport.layout)
         if config.hot_qps:
             connect(m, tables.context, host_side.context)
         if config.parity:

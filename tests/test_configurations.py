@@ -39,6 +39,7 @@ REFUSED = (
     {("two_level", True), ("translation_lines", 0)},
     {("placement", True), ("atomics", False)},
     {("memcpy", True), ("max_sge", 1)},
+    {("mkeys", True), ("fast_registration", False)},
     *({("xrc", True), (needed, False)} for needed in ("srq", "atomics", "fast_registration")),
     {("persistence", True), ("placement", False)},
     {("persistence", True), ("atomics", False)},  # as it needs placement

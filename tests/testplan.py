@@ -42,6 +42,7 @@ PARTS = {
     "C-": "Copies inside host memory: MEMCPY",
     "X-": "Extended reliable connections",
     "M-": "Requests for several packets",
+    "K-": "Indirect keys",
 }
 
 

@@ -51,6 +51,7 @@ class ExtensionCommand(IntEnum):
     REG_USER_MR_TABLE = 46
     RESIZE_CQ = 48
     RESIZE_QP = 49
+    CREATE_MKEY = 51
 
 
 class RdmaFeature(IntEnum):
@@ -66,6 +67,7 @@ class RdmaFeature(IntEnum):
     MCAST = 7
     TWO_LEVEL = 8
     MP_WR = 9
+    MKEY = 11
     MEMCPY = 12
     PLACEMENT = 13
     QUEUE_ERROR = 14
@@ -346,7 +348,7 @@ class NotifyFlags(IntFlag):
 
 class WrOpcode(IntEnum):
     """``opcode`` of a send work request. Spec: VR-4.4; 10, 12, 13 and others are refused. BIND_MW,
-    FLUSH, ATOMIC_WRITE and MEMCPY are of extensions."""
+    FLUSH, ATOMIC_WRITE, MEMCPY and those of MKEY are of extensions."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1
@@ -362,6 +364,8 @@ class WrOpcode(IntEnum):
     FLUSH = 14
     ATOMIC_WRITE = 15
     REG_MR = 0x20
+    MKEY_LIST = 0x21
+    MKEY_INTERLEAVED = 0x22
     MEMCPY = 0x23
 
 
@@ -415,6 +419,7 @@ class WcOpcode(IntEnum):
     FLUSH = 8
     ATOMIC_WRITE = 9
     REG_MR = 10
+    MKEY = 11
     MEMCPY = 12
     RECV = 128
     RECV_RDMA_WITH_IMM = 129

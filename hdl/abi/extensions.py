@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from hdl.abi.enums import ExtensionCommand, RdmaFeature
-from hdl.abi.layout import NOTHING, Scalar, Struct, array, byte_array, le32, le64, u8
+from hdl.abi.layout import (
+    NOTHING,
+    Scalar,
+    Struct,
+    array,
+    byte_array,
+    le16,
+    le32,
+    le64,
+    u8,
+)
 from hdl.abi.regions import REGION_MEMORY
 
-__all__ = ["EXTENSIONS", "WR_ATOMIC_WRITE", "WR_BIND", "WR_FLUSH", "WR_XRC"]
+__all__ = ["EXTENSIONS", "WR_ATOMIC_WRITE", "WR_BIND", "WR_FLUSH", "WR_MKEY", "WR_XRC"]
 
 #: Of BIND_MW, in the ``wr`` union of a send queue element.
 WR_BIND = Struct(
@@ -31,6 +41,17 @@ WR_ATOMIC_WRITE = Struct(
     le64("remote_addr", "a multiple of 8"),
     le32("rkey"),
     byte_array("data", 8, "copied verbatim"),
+)
+#: Of MKEY_LIST and MKEY_INTERLEAVED. Behind the element's fixed part are, for each entry, an SGE
+#: and, if it is interleaved, 16 bytes that begin with the bytes to skip, a le32.
+WR_MKEY = Struct(
+    "wr_mkey",
+    le32("mrn", "of the indirect key"),
+    le32("key", "which it has"),
+    le32("access", "Access: local write, and the remote rights"),
+    le32("repeat", "how often the row of entries comes; 0 of a list"),
+    le16("num_entries"),
+    le16("flags", "LayoutFlags"),
 )
 #: Of each request of an XRC initiator, beside what its opcode has in the union.
 WR_XRC = Struct(
@@ -130,6 +151,23 @@ CMD_ALLOC_MW = Struct("cmd_alloc_mw", le32("pdn"), le32("type", "MwType"))
 RSP_ALLOC_MW = Struct("rsp_alloc_mw", le32("mwn"), le32("rkey", "not valid before it is bound"))
 CMD_DEALLOC_MW = Struct("cmd_dealloc_mw", le32("mwn"))
 
+CMD_CREATE_MKEY = Struct(
+    "cmd_create_mkey",
+    le32("pdn"),
+    le32("flags", "MkeyFlags"),
+    le32("max_entries", "of its layouts, at most"),
+    array("reserved_gap", Scalar(4), 1, "0"),
+    le64("table", "memory for entries, of a device that keeps none itself; a multiple of 64"),
+    array("reserved", Scalar(4), 2, "0"),
+)
+RSP_CREATE_MKEY = Struct(
+    "rsp_create_mkey",
+    le32("mrn"),
+    le32("lkey"),
+    le32("rkey", "the same; of no use before it has a layout"),
+    le32("max_entries"),
+)
+
 CMD_ATTACH_MCAST = Struct(
     "cmd_attach_mcast", le32("qpn"), byte_array("gid", 16, "of the group: multicast")
 )
@@ -157,6 +195,7 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
         ExtensionCommand.ALLOC_MW: (CMD_ALLOC_MW, RSP_ALLOC_MW),
         ExtensionCommand.DEALLOC_MW: (CMD_DEALLOC_MW, NOTHING),
     },
+    RdmaFeature.MKEY: {ExtensionCommand.CREATE_MKEY: (CMD_CREATE_MKEY, RSP_CREATE_MKEY)},
     RdmaFeature.MCAST: {
         ExtensionCommand.ATTACH_MCAST: (CMD_ATTACH_MCAST, NOTHING),
         ExtensionCommand.DETACH_MCAST: (CMD_DETACH_MCAST, NOTHING),

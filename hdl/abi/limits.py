@@ -89,6 +89,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_xrcd": MAX_XRCD if config.xrc else 0,
         "max_mp_wr_buffer": MAX_MP_WR_BUFFER if config.mp_wr else 0,
         "max_mp_wr_align": MAX_MP_WR_ALIGN if config.mp_wr else 0,
+        "max_mkey_entries": config.max_sge if config.mkeys else 0,
         "max_memcpy_length": MAX_COPY if config.memcpy else 0,
         "max_srq_sge": config.max_sge if config.srq else 0,
     }

@@ -29,7 +29,8 @@ class WorkRequest:
     ``services``: those that know it, the one that serves as its example first. ``completion``:
     opcode of its CQE. ``rights``: what its SGEs' keys must allow. ``feature``: what a card must
     have to execute it, beside its service. ``invalidate``: it ends with the invalidation of a key
-    of its own side. ``bind``: it binds a memory window.
+    of its own side. ``bind``: it binds a memory window. ``repeats``: it sets a layout whose
+    entries come again and again.
     """
 
     code: int
@@ -42,6 +43,7 @@ class WorkRequest:
     feature: CardFeature = CardFeature.BASE
     invalidate: bool = False
     bind: bool = False
+    repeats: bool = False
 
     @property
     def final(self) -> Opcode | None:
@@ -75,6 +77,11 @@ class WorkRequest:
     def compares(self) -> bool:
         """Whether it is an atomic that compares the word with its operand."""
         return self.final is not None and self.final.compares
+
+    @property
+    def layout(self) -> bool:
+        """Whether it gives an indirect key a layout."""
+        return self.feature is CardFeature.MKEYS
 
     @property
     def by_length(self) -> bool:
@@ -160,6 +167,19 @@ def _copy(opcode: WrOpcode, completion: WcOpcode) -> WorkRequest:
     return WorkRequest(opcode, opcode.name, Kind.LOCAL, completion, services, feature=feature)
 
 
+def _layout(opcode: WrOpcode, *, repeats: bool) -> WorkRequest:
+    """A local request that gives an indirect key a layout."""
+    return WorkRequest(
+        opcode,
+        opcode.name,
+        Kind.LOCAL,
+        WcOpcode.MKEY,
+        (Transport.RC,),
+        feature=CardFeature.MKEYS,
+        repeats=repeats,
+    )
+
+
 _UD, _ATOMICS, _PLACES = Transport.UD, CardFeature.ATOMICS, CardFeature.PLACEMENT
 _ROWS = (
     _write(WrOpcode.RDMA_WRITE, Op.WRITE_LAST, Op.WRITE_ONLY),
@@ -176,6 +196,8 @@ _ROWS = (
     _place(WrOpcode.FLUSH, Kind.READ, Op.FLUSH, WcOpcode.FLUSH),
     _place(WrOpcode.ATOMIC_WRITE, Kind.ATOMIC, Op.ATOMIC_WRITE, WcOpcode.ATOMIC_WRITE),
     _local(WrOpcode.BIND_MW, WcOpcode.BIND_MW, bind=True, feature=CardFeature.MW),
+    _layout(WrOpcode.MKEY_LIST, repeats=False),
+    _layout(WrOpcode.MKEY_INTERLEAVED, repeats=True),
     _copy(WrOpcode.MEMCPY, WcOpcode.MEMCPY),
 )
 

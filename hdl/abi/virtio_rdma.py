@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from hdl.abi import queue_numbers
 from hdl.abi.enums import ControlCommand, ExtensionCommand
-from hdl.abi.extensions import EXTENSIONS, WR_ATOMIC_WRITE, WR_BIND, WR_FLUSH, WR_XRC
+from hdl.abi.extensions import (
+    EXTENSIONS,
+    WR_ATOMIC_WRITE,
+    WR_BIND,
+    WR_FLUSH,
+    WR_MKEY,
+    WR_XRC,
+)
 from hdl.abi.layout import (
     NOTHING,
     Scalar,
@@ -116,7 +123,8 @@ CONFIG = Struct(
     le32("max_xrcd", "extension XRC, else 0; this field was reserved"),
     le32("max_mp_wr_buffer", "bytes; extension MP_WR, else 0; this field was reserved"),
     le32("max_mp_wr_align", "bytes; extension MP_WR, else 0; this field was reserved"),
-    array("reserved_gap", Scalar(4), 6),
+    array("reserved_gap", Scalar(4), 5),
+    le32("max_mkey_entries", "extension MKEY, else 0; this field was reserved"),
     le32("max_memcpy_length", "bytes; extension MEMCPY, else 0; this field was reserved"),
     array("reserved", Scalar(4), 115),
 )
@@ -336,6 +344,7 @@ WR = Union(
     nested("bind", WR_BIND),
     nested("flush", WR_FLUSH),
     nested("atomic_write", WR_ATOMIC_WRITE),
+    nested("mkey", WR_MKEY),
     nested("xrc", WR_XRC),
 )
 #: Send queue element; num_sge SGEs follow, or the payload itself when INLINE is set (VR-4.6).

@@ -14,7 +14,7 @@ Spec: virtio-rdma VR-4.1, VR-4.2, VR-4.4 to VR-4.7 (the first row).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hdl.abi.enums import SendFlags
 from hdl.abi.layout import Scalar, Struct
@@ -63,7 +63,8 @@ ADDRESS_VECTOR = (
 @dataclass(frozen=True)
 class Place:
     """``bits`` bits from bit ``low`` on of the number that the ``size`` bytes from ``offset`` on
-    are; ``big``: its first byte is the highest. ``less`` is taken off what is read."""
+    are; ``big``: its first byte is the highest. ``less`` is taken off what is read, or it is
+    ``doubled``."""
 
     offset: int
     size: int
@@ -71,6 +72,7 @@ class Place:
     bits: int = 0  # 0: all from ``low`` on
     big: bool = False
     less: int = 0
+    doubled: bool = False
 
     def __post_init__(self):
         if not 0 <= self.low < self.low + self.width <= 8 * self.size:
@@ -175,6 +177,10 @@ _FLUSH = _SEND | {
     # Type and level, one behind the other: ``WQE_FLUSH`` of hdl/ports/shared.py.
     "imm": Place(POST_SEND.offset("wr.flush.type"), 2),
 }
+#: The slots behind the fixed part of a layout are counted as SGEs: one for each entry, or two.
+_ENTRIES = _place(POST_SEND, "wr.mkey.num_entries")
+_LIST = _SEND | {"num_sge": _ENTRIES}
+_INTERLEAVED = _SEND | {"num_sge": replace(_ENTRIES, doubled=True)}
 _STORED = _place(POST_SEND, "wr.atomic_write.data")
 _ATOMIC_WRITE = _SEND | {
     **_places(POST_SEND, remote_addr="wr.atomic_write.remote_addr", rkey="wr.atomic_write.rkey"),
@@ -191,6 +197,8 @@ WQE_FORMATS: dict[int, WqeFormat] = {
         send=(
             Layout(POST_SEND.size, _FLUSH, lambda one: one.placement and one.kind is Kind.READ),
             Layout(POST_SEND.size, _ATOMIC_WRITE, lambda request: request.placement),
+            Layout(POST_SEND.size, _INTERLEAVED, lambda request: request.repeats),
+            Layout(POST_SEND.size, _LIST, lambda request: request.layout),
             Layout(POST_SEND.size, _ATOMIC, lambda request: request.kind is Kind.ATOMIC),
             Layout(POST_SEND.size, _SEND),
         ),

@@ -8,9 +8,17 @@ from amaranth.utils import ceil_log2
 from hdl.common.sums import at_most, unequal, wide_difference, wide_sum
 from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
-from hdl.ports.keys import decode_key
+from hdl.ports.keys import decode_key, layout_of
 from hdl.ports.numbers import card_number, ordinal_of
-from hdl.ports.regions import KEY_USERS, RegionKeyPorts, RegionRequest
+from hdl.ports.regions import (
+    KEY_USERS,
+    RegionKeyPorts,
+    RegionRequest,
+    asked_layout,
+    binds_window,
+    by_peer,
+    sets_layout,
+)
 from hdl.ports.rows import MrRow, MrType
 
 __all__ = ["RegionKeys"]
@@ -28,6 +36,10 @@ class _Facts(data.Struct):
     qp: 5  # bound by the request's QP
     lkey: 3  # has the tag of ``lkey``
     lends: 1  # may have windows with the rights that the request gives
+
+
+#: Kinds of indirect keys.
+_INDIRECT = (MrType.MKEY_FREE.value, MrType.MKEY.value)
 
 
 class RegionKeys(wiring.Component):
@@ -48,6 +60,9 @@ class RegionKeys(wiring.Component):
     windows, grants local write if peers may change the window, and holds all of its bytes. Its row
     is then complete in itself, except for the page list, which is the region's. A window of type 1
     that gets no bytes is not bound any more (docs/extensions.md).
+    An indirect key gets a layout, in the place of one that it may have, if it has that very key, is
+    of the same function and PD, and has room for the entries. Peers may invalidate it if its row
+    says so.
 
     Members: ``ports`` requests of the transport, one at a time, those of the first of
     ``KEY_USERS`` first; ``program`` the firmware's accesses; ``table`` the table's window.
@@ -79,11 +94,14 @@ class RegionKeys(wiring.Component):
         parent, place, checks = Signal(16, reset_less=True), Signal(48), Signal(4)
         facts = Signal(_Facts, reset_less=True)
         self._compare(m, request, facts)
+        binds = binds_window(self._config, request)
+        if self._config.mkeys:
+            indirect = self._compare_layout(m, request)
         if self._config.windows:
             self._measure(m, request, facts, place, checks)
-            with m.If(own & request.bind):
+            with m.If(own & binds):
                 self._bind(m, request, second, parent, place)
-        with m.If(own & ~request.bind):
+        with m.If(own & ~binds):
             self._change(m, request)
         with m.FSM(name="keys"):
             # FIRMWARE: the firmware has the window. Ends with a request, when no access is going
@@ -115,11 +133,14 @@ class RegionKeys(wiring.Component):
             # done; lasts one cycle.
             with m.State("CHECK"):
                 m.d.comb += own.eq(1)
-                m.d.sync += good.eq(self._allowed(request, facts))
+                allowed = self._allowed(request, facts)
+                if self._config.mkeys:
+                    allowed &= indirect
+                m.d.sync += good.eq(allowed)
                 m.next = "WRITE"
                 if self._config.windows:
                     m.d.sync += second.eq(decode_key(self._config, facts.kind).changes)
-                    with m.If(request.bind):
+                    with m.If(binds):
                         m.next = "PARENT"
             if self._config.windows:
                 # PARENT: reads the row of the region that the window is to be bound to; ends when
@@ -142,8 +163,11 @@ class RegionKeys(wiring.Component):
                     m.next = "WRITE"
             # WRITE: writes the row back, if it may; ends when it is written.
             with m.State("WRITE"):
-                m.d.comb += [own.eq(1), table.write.eq(good)]
-                with m.If(~good | table.done):
+                writes = good
+                if self._config.mkeys:
+                    writes &= ~(sets_layout(self._config, request) & asked_layout(request).look)
+                m.d.comb += [own.eq(1), table.write.eq(writes)]
+                with m.If(~writes | table.done):
                     m.next = "ANSWER"
             # ANSWER: says whether it was done; lasts one cycle.
             with m.State("ANSWER"):
@@ -177,6 +201,26 @@ class RegionKeys(wiring.Component):
         if self._config.placement:  # of FLUSH a window has no right that the region has not
             more = (request.flush.as_value() & ~row.flush.as_value()).any()
             m.d.sync += facts.lends.eq(row.bind & (row.access[0] | ~changes) & ~more)
+
+    def _compare_layout(self, m: Module, request: RegionRequest) -> Signal:
+        """Whether the row in hand, a cycle before, lets a request be done that is about an indirect
+        key; of others nothing."""
+        row, asked = self.table.read_row, asked_layout(request)
+        # The table's RAM is late: what the row says is kept before it is combined.
+        kind, fits = Signal(4, reset_less=True), Signal(reset_less=True)
+        given = Signal(reset_less=True)  # peers may invalidate it
+        m.d.sync += [
+            kind.eq(row.type),
+            fits.eq(asked.layout.entries <= layout_of(row).most),
+            given.eq(row.bind),
+        ]
+        able = Signal()
+        free = (kind == MrType.MKEY_FREE.value) | ~asked.check_free
+        with m.If(sets_layout(self._config, request)):
+            m.d.comb += able.eq(kind.matches(*_INDIRECT) & fits & free)
+        with m.Else():
+            m.d.comb += able.eq(~kind.matches(*_INDIRECT) | ~by_peer(request) | given)
+        return able
 
     def _measure(
         self, m: Module, request: RegionRequest, facts: _Facts, place: Signal, checks: Signal
@@ -243,11 +287,14 @@ class RegionKeys(wiring.Component):
         """Whether the row that has been compared lets the request be done."""
         kind, rules = facts.kind, decode_key(self._config, facts.kind)
         register = (kind == MrType.FREE.value) & (request.mrn == request.key[8:])
+        if self._config.mkeys:  # the kind of an indirect key is another matter
+            own = facts.key.all() & (request.mrn == request.key[8:])
+            register = Mux(sets_layout(self._config, request), own, register)
         other = rules.changes & facts.key.all()
         if self._config.windows:
             bound = kind == MrType.BOUND_2.value
             free = other & (~bound | facts.qp.all())
-            other = Mux(request.bind, rules.window & ~bound, free)
+            other = Mux(binds_window(self._config, request), rules.window & ~bound, free)
         wanted = Mux(request.register, register, other)
         owned = facts.function.all() & facts.pd.all()
         return ~self._beyond(request.key) & owned & wanted
@@ -260,6 +307,9 @@ class RegionKeys(wiring.Component):
         if self._config.windows:
             with m.If(decode_key(self._config, old.type).window):
                 m.d.comb += new.type.eq(MrType.WINDOW_2)
+        if self._config.mkeys:
+            with m.If(Value.cast(old.type).matches(*_INDIRECT)):
+                m.d.comb += new.type.eq(MrType.MKEY_FREE)
         with m.If(request.register):
             m.d.comb += [
                 new.type.eq(MrType.FAST),
@@ -267,3 +317,13 @@ class RegionKeys(wiring.Component):
                 new.access.eq(request.access),
                 new.flush.eq(request.flush),
             ]
+        if self._config.mkeys:
+            layout, asked = layout_of(new), asked_layout(request).layout
+            with m.If(sets_layout(self._config, request)):
+                m.d.comb += [
+                    new.type.eq(MrType.MKEY),
+                    new.flush.eq(0),
+                    new.length.eq(request.length),
+                    layout.eq(asked),
+                    layout.most.eq(layout_of(old).most),
+                ]

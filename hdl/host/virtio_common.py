@@ -41,6 +41,7 @@ _EXTENSIONS = {
     CardFeature.PAGE_SIZES: (RdmaFeature.PAGE_SIZES,),
     CardFeature.TWO_LEVEL: (RdmaFeature.TWO_LEVEL,),
     CardFeature.MCAST: (RdmaFeature.MCAST,),
+    CardFeature.MKEYS: (RdmaFeature.MKEY,),
     CardFeature.MEMCPY: (RdmaFeature.MEMCPY,),
     CardFeature.PLACEMENT: (RdmaFeature.PLACEMENT,),
 }

@@ -16,7 +16,7 @@ from hdl.ports.jobs import WqeRead
 from hdl.ports.keys import indirect_kinds
 from hdl.ports.rows import MrRow, PlacementRights
 
-from .resolve import MOST_ENTRIES
+from .resolve import MOST_ENTRIES, layout_members
 from .translate import Translate
 from .types import CheckJob, CheckResult, CheckSource, Chunk, TranslateRequest
 from .walk import SgeWalk
@@ -24,17 +24,18 @@ from .walk import SgeWalk
 __all__ = ["Checker", "named_bytes", "pass_translate", "translate_members"]
 
 
-def translate_members(width: int) -> dict:
+def translate_members(config: NicConfig) -> dict:
     """Members that Gather, Scatter and Checker have on behalf of the Translate inside."""
     return {
         "mr": Out(TableRead(16, MrRow)),
-        "table_client": Out(ReadClient(width)),
+        "table_client": Out(ReadClient(config.width)),
         "invalidate_mr": In(16),
         "invalidate_start": In(1),
         "invalidate_done": Out(1),
         "hits": Out(COUNT),
         "misses": Out(COUNT),
         "key_errors": Out(COUNT),
+        **layout_members(config),
     }
 
 
@@ -49,6 +50,8 @@ def pass_translate(m: Module, outer, inner) -> None:
         outer.misses.eq(inner.misses),
         outer.key_errors.eq(inner.key_errors),
     ]
+    if "layout" in outer.signature.members:
+        m.d.comb += inner.layout.eq(outer.layout)
 
 
 def named_bytes(check, job) -> list:
@@ -97,7 +100,7 @@ class Checker(wiring.Component):
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),
-                **translate_members(config.width),
+                **translate_members(config),
             }
         )
 

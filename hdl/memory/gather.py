@@ -93,7 +93,7 @@ class Gather(wiring.Component):
                 "slot_enable": Out(1),
                 "slot_data": In(128),
                 "sink": Out(SinkWrite),
-                **translate_members(config.width),
+                **translate_members(config),
                 "drain_start": In(1),
                 "drain_done": Out(1),
                 "generation": Out(TableRead(QpNumber, PACKET_GENERATION)),

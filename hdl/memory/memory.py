@@ -18,6 +18,7 @@ from hdl.ports.shared import copy_piece
 from .atomic import AtomicUnit
 from .copy import CopyExit, LocalCopy
 from .gather import Gather
+from .resolve import layout_members
 from .scatter import Scatter
 from .sinks import ReadSinks
 from .turns import ScatterTurns
@@ -39,7 +40,8 @@ class Memory(wiring.Component):
     payload from ingress; ``completions``, ``reply`` Out: what comes of a packet once its payload is
     written; ``host``: reads and writes; ``tables``: rows of the regions; ``drain`` In: all that was
     admitted before is finished; ``command`` In: the firmware's invalidation of a region, done when
-    all DMA under it has landed; ``counts``: by name.
+    all DMA under it has landed; ``counts``: by name; ``layout`` In, of cards with indirect keys: an
+    entry is set.
     Latency, throughput, errors: see Gather and Scatter. Reset: everything is forgotten.
     """
 
@@ -62,6 +64,7 @@ class Memory(wiring.Component):
                 "drain": In(MemoryDrain()),
                 "command": In(MemoryCommands()),
                 "counts": Out(data.StructLayout(counts)),
+                **layout_members(config),
             }
         )
 
@@ -113,6 +116,8 @@ class Memory(wiring.Component):
                 lines.slot_enable.eq(part.slot_enable),
                 part.slot_data.eq(lines.slot_data),
             ]
+        if self._config.mkeys:
+            m.d.comb += [gather.layout.eq(self.layout), scatter.layout.eq(self.layout)]
         for name, part in (("gather", gather), ("scatter", scatter)):
             for member in COUNTS[name]:
                 m.d.comb += self.counts[f"{name}_{member}"].eq(getattr(part, member))

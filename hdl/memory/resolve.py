@@ -1,18 +1,19 @@
 """Key resolution: from keys of any kind to direct keys, each with the row that it names."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.contract import keeps_offers, require
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.keys import decode_key, indirect_kinds
+from hdl.ports.keys import LayoutWrite, decode_key, indirect_kinds
 from hdl.ports.numbers import card_number, ordinal_of
-from hdl.ports.rows import MrRow
+from hdl.ports.rows import MrRow, MrType
 
-from .types import KeyedRequest, TranslateRequest
+from .layout import LayoutWalk
+from .types import KeyedRequest, KeyEntry, TranslateRequest
 
 __all__ = [
     "MOST_ENTRIES",
@@ -20,22 +21,13 @@ __all__ = [
     "KeyEntry",
     "KeyLookup",
     "KeyResolve",
+    "layout_members",
     "region_number",
     "walk_members",
 ]
 
 #: Ranges that the entries of a packet's indirect keys may give it. They all wait for its verdict.
 MOST_ENTRIES = 64
-
-
-class KeyEntry(data.Struct):
-    """A range that an indirect key has been resolved to: it is not empty unless ``refused``."""
-
-    key: 32
-    va: 64
-    length: 32
-    refused: 1  # there is no such range: beyond the entries, or an entry could not be read
-    last: 1  # of its request
 
 
 def walk_members(config: NicConfig) -> dict:
@@ -45,7 +37,8 @@ def walk_members(config: NicConfig) -> dict:
     order and without gaps, the last with ``last``: no more bytes than the request has, however
     wrong the row and the entries are, because nobody has checked either. It is looked up in the
     cycle in which it is offered, so offers come from registers. ``read_client``: reads of entries;
-    what has been asked for is answered before ``last`` is offered.
+    what has been asked for is answered before ``last`` is offered. A component with ``ON_CARD`` has
+    ``layout`` in its place: an entry is set.
     """
     return {
         "i": In(stream.Signature(KeyedRequest)),
@@ -55,7 +48,18 @@ def walk_members(config: NicConfig) -> dict:
 
 
 #: Kind of an indirect key -> the component with ``walk_members`` that walks its entries.
-WALKS: dict[int, type[wiring.Component]] = {}
+WALKS: dict[int, type[wiring.Component]] = {MrType.MKEY.value: LayoutWalk}
+
+
+def layout_members(config: NicConfig) -> dict:
+    """Members that all have who stand around a KeyResolve, on cards with indirect keys: an entry is
+    set."""
+    return {"layout": In(LayoutWrite)} if config.mkeys else {}
+
+
+def _on_card(kind: int) -> bool:
+    """Whether the entries of an indirect kind are on the card."""
+    return getattr(WALKS[kind], "ON_CARD", False)
 
 
 def region_number(config: NicConfig, request) -> Value:
@@ -125,7 +129,8 @@ class KeyResolve(wiring.Component):
     Spec: virtio-rdma VR-3.18 (keys: region number << 8 | tag).
     Members: ``i`` stream of TranslateRequest; ``o`` stream of KeyedRequest, in the same order;
     ``mr`` read port of the table; ``entries``: a read client for each of the card's indirect kinds
-    (``indirect_kinds``; there are none without, and then the component is a KeyLookup).
+    (``indirect_kinds``) whose entries are in host memory; ``layout``: see ``layout_members``.
+    Without such kinds the component is a KeyLookup.
     A request of a direct key leaves as it came. One of an indirect key leaves with ``check_only``
     and without ``end``, so that the indirect key is checked as every key is; behind it come the
     requests of its entries, with ``entry``. Their keys are looked up here as well: key -> entry ->
@@ -143,12 +148,14 @@ class KeyResolve(wiring.Component):
         self._config, self._kinds = config, indirect_kinds(config)
         if missing := [kind for kind in self._kinds if kind not in WALKS]:
             raise ValueError(f"Nothing walks the entries of keys of the kinds {missing!r}")
+        self._reading = [kind for kind in self._kinds if not _on_card(kind)]
         super().__init__(
             {
                 "i": In(stream.Signature(TranslateRequest)),
                 "o": Out(stream.Signature(KeyedRequest)),
                 "mr": Out(TableRead(16, MrRow)),
-                "entries": Out(ReadClient(config.width)).array(len(self._kinds)),
+                "entries": Out(ReadClient(config.width)).array(len(self._reading)),
+                **layout_members(config),
             }
         )
 
@@ -221,7 +228,11 @@ class KeyResolve(wiring.Component):
         entry = stream.Signature(KeyEntry).create(path=("entry",))
         for number, kind in enumerate(self._kinds):
             m.submodules[f"walk{number}"] = walk = WALKS[kind](config=self._config)
-            connect(m, walk.read_client, flipped(self.entries[number]))
+            if _on_card(kind):
+                m.d.comb += walk.layout.eq(self.layout)
+            else:
+                at = self._reading.index(kind)
+                connect(m, walk.read_client, flipped(self.entries[at]))
             m.d.comb += walk.i.payload.eq(walked)
             with m.If(Value.cast(walked.row.type) == kind):
                 m.d.comb += [

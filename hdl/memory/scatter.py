@@ -154,7 +154,7 @@ class Scatter(wiring.Component):
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),
-                **translate_members(config.width),
+                **translate_members(config),
                 "drain_start": In(1),
                 "drain_done": Out(1),
             }

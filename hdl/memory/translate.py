@@ -14,7 +14,7 @@ from hdl.ports.rows import MrRow
 from .cache import PageCache
 from .keys import KeyCheck
 from .plain_pages import PlainPages
-from .resolve import KeyResolve
+from .resolve import KeyResolve, layout_members
 from .share import ReadShare
 from .types import PAGE_BITS, Region, TranslateChunk, TranslateRequest, place_bits
 
@@ -56,6 +56,7 @@ class Translate(wiring.Component):
                 "hits": Out(COUNT),
                 "misses": Out(COUNT),
                 "key_errors": Out(COUNT),
+                **layout_members(config),
             }
         )
 
@@ -78,6 +79,9 @@ class Translate(wiring.Component):
             self.misses.eq(cache.misses),
             self.key_errors.eq(keys.key_errors),
         ]
+
+        if self._config.mkeys:
+            m.d.comb += resolve.layout.eq(self.layout)
 
         # Cut at 4 KiB. ``past``: end of the range, counted from the start of the page that is next.
         cutting, region, lookup = Signal(), Signal(Region, reset_less=True), cache.i.payload

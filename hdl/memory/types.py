@@ -28,6 +28,7 @@ __all__ = [
     "CheckedPacket",
     "Chunk",
     "LINE_BITS",
+    "KeyEntry",
     "KeyedRequest",
     "Lookup",
     "entry_number",
@@ -88,6 +89,16 @@ class KeyedRequest(data.Struct):
 
     request: TranslateRequest
     row: MrRow
+
+
+class KeyEntry(data.Struct):
+    """A range that an indirect key has been resolved to: it is not empty unless ``refused``."""
+
+    key: 32
+    va: 64
+    length: 32
+    refused: 1  # there is no such range: beyond the entries, or an entry could not be read
+    last: 1  # of its request
 
 
 class TranslateChunk(data.Struct):

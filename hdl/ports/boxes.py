@@ -34,6 +34,7 @@ from .jobs import (
     Upcoming,
     WqeRead,
 )
+from .keys import LayoutWrite
 from .numbers import QpNumber
 from .rows import MrRow, QueueRow, ReadResource
 
@@ -52,10 +53,12 @@ __all__ = [
     "RecvFetchPort",
     "RxPort",
     "SendFetchPort",
+    "SpareLinesPort",
     "TxPort",
     "BrokenQueue",
     "Dropped",
     "engine_port",
+    "layout_setter_members",
 ]
 
 
@@ -220,6 +223,24 @@ class LinesPort(Signature):
 
     def __init__(self):
         super().__init__({"slot": Out(WqeRead), "slot_enable": Out(1), "slot_data": In(128)})
+
+
+class SpareLinesPort(Signature):
+    """Reads the lines of send WQEs in cycles in which nobody else does, seen from the reader:
+    ``slot_enable`` is held until ``taken``, and ``slot_data`` is there a cycle later, for one."""
+
+    def __init__(self):
+        super().__init__(
+            {"slot": Out(WqeRead), "slot_enable": Out(1), "taken": In(1), "slot_data": In(128)}
+        )
+
+
+def layout_setter_members(config: NicConfig) -> dict:
+    """Members of who sets the layouts of indirect keys, on cards that have these: ``layout``: an
+    entry is set; ``layout_lines``: reads its slots."""
+    if not config.mkeys:
+        return {}
+    return {"layout": Out(LayoutWrite), "layout_lines": Out(SpareLinesPort())}
 
 
 class TxPort(Signature):

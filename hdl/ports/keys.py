@@ -1,4 +1,5 @@
-"""What differs by the kind of a key: one row for each kind, decoded once a row has been read."""
+"""What differs by the kind of a key: one row for each kind, decoded once a row has been read; and
+what an indirect key has beside its row."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,11 +7,26 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Value
 from amaranth.lib import data, enum
 
+from hdl.abi.mkeys import LAYOUT_FIELDS
 from hdl.config import CardFeature, NicConfig
 
+from .numbers import ordinal_of
 from .rows import MrType
 
-__all__ = ["KEYS", "KeyKind", "KeyRules", "Resolves", "decode_key", "indirect_kinds"]
+__all__ = [
+    "GENERATION",
+    "KEYS",
+    "LAYOUT",
+    "KeyKind",
+    "KeyRules",
+    "LayoutEntry",
+    "LayoutWrite",
+    "Resolves",
+    "decode_key",
+    "indirect_kinds",
+    "layout_of",
+    "layout_place",
+]
 
 
 class Resolves(enum.Enum, shape=2):
@@ -39,6 +55,8 @@ KEYS: dict[int, KeyRules] = {
     MrType.DMA.value: KeyRules(Resolves.BUS),
     MrType.PAGES.value: KeyRules(Resolves.PAGES),
     MrType.FREE.value: KeyRules(feature=CardFeature.FAST_REGISTRATION, changes=True),
+    MrType.MKEY_FREE.value: KeyRules(feature=CardFeature.MKEYS, changes=True),
+    MrType.MKEY.value: KeyRules(Resolves.ENTRIES, CardFeature.MKEYS, changes=True),
     MrType.FAST.value: KeyRules(Resolves.PAGES, CardFeature.FAST_REGISTRATION, changes=True),
     MrType.WINDOW_1.value: KeyRules(feature=CardFeature.MW, window=True),
     MrType.BOUND_1.value: KeyRules(Resolves.PAGES, CardFeature.MW, window=True),
@@ -55,6 +73,43 @@ class KeyKind(data.Struct):
     entries: 1
     window: 1
     changes: 1
+
+
+#: ``block`` of a ``MrRow`` that is an indirect key's: its layout.
+LAYOUT = data.StructLayout(LAYOUT_FIELDS)
+#: Bits of a layout's generation.
+GENERATION = LAYOUT_FIELDS["generation"]
+
+
+class LayoutEntry(data.Struct):
+    """An entry of a layout, as it lies on the card: ``count`` bytes at ``addr`` under ``key``, and
+    ``stride`` bytes on those of the next row."""
+
+    addr: 64
+    count: 32
+    stride: 32
+    key: 32
+    generation: GENERATION
+
+
+class LayoutWrite(data.Struct):
+    """With ``valid`` the entry at ``place`` (``layout_place``) becomes ``entry``."""
+
+    valid: 1
+    place: 15
+    entry: LayoutEntry
+
+
+def layout_of(row) -> data.View:
+    """What a ``MrRow`` of an indirect key says of its layout, a ``LAYOUT``."""
+    return data.View(LAYOUT, row.block)
+
+
+def layout_place(config: NicConfig, function: Value, key: Value, nth: Value) -> Value:
+    """Where the ``nth`` entry of a function's indirect key is. Indirect keys have the last numbers
+    of their function's regions, as many as there are ``layouts``, which is a power of two."""
+    bits, slots = (config.layouts - 1).bit_length(), (config.max_sge - 1).bit_length()
+    return Cat(nth[:slots], key[8 : 8 + bits], ordinal_of(config, function))
 
 
 def _kinds(config: NicConfig) -> dict[int, KeyRules]:

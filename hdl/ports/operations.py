@@ -43,6 +43,7 @@ __all__ = [
     "is_copy",
     "is_datagram",
     "is_flush",
+    "is_layout",
     "is_placement",
     "is_type",
     "names_source",
@@ -92,7 +93,9 @@ class RequestOperation(data.Struct):
     kind: Kind
     packets: PacketCodes
     data: 1  # data come back into its SGEs, otherwise what they hold goes out
-    by_length: 1  # its one packet takes a PSN for each packet of the answer
+    # Its one packet takes a PSN for each packet of the answer. Of a layout, which has no packets:
+    # its entries repeat.
+    by_length: 1
     compares: 1  # an atomic that compares the word first
     receive: 1  # it ends a receive WQE of the other side
     invalidate: 1  # it ends with the invalidation of a key of its own side
@@ -136,7 +139,7 @@ def request_fields(request: WorkRequest | None, config: NicConfig) -> dict:
             place.name.lower(): int(request.packets.get(place, only)) for place in Position
         },
         "data": request.data,
-        "by_length": request.by_length,
+        "by_length": request.by_length or request.repeats,
         "compares": request.compares,
         "receive": request.receive,
         "invalidate": request.invalidate,
@@ -274,6 +277,15 @@ def is_copy(config: NicConfig, completion: Value) -> Value:
     if not config.memcpy:
         return Const(0, 1)
     return completion.matches(*(row.completion for row in WORK_REQUESTS.values() if row.copies))
+
+
+def is_layout(config: NicConfig, completion: Value) -> Value:
+    """Whether a work request with this opcode of its CQE gives an indirect key a layout. Its slots
+    are the entries, and it has no message."""
+    if not config.mkeys:
+        return Const(0, 1)
+    codes = {row.completion for row in WORK_REQUESTS.values() if row.layout}
+    return completion.matches(*codes)
 
 
 def packet_code(

@@ -285,15 +285,19 @@ class MrType(enum.Enum, shape=4):
 
     The numbers are chosen so that a bit tells each property, and a new kind may have any other.
     Bit 0: bus addresses. Bit 1: pages, a list of le64 addresses in host memory. Bit 2: from
-    CREATE_MR, so work requests may change its key. Without bit 0 and 1 the region has no valid key
-    (VR-5.21). Bit 3: a memory window, which uses the page list of the region that it is bound to;
-    with bit 2 its key may be invalidated, and while it is bound only one QP may use it (type 2)."""
+    CREATE_MR, so work requests may change its key; with bit 0 from CREATE_MKEY: an indirect key,
+    with bit 1 one that has a layout (``layout_of`` in hdl/ports/keys.py). Without bit 0 and 1 the
+    region has no valid key (VR-5.21). Bit 3: a memory window, which uses the page list of the
+    region that it is bound to; with bit 2 its key may be invalidated, and while it is bound only
+    one QP may use it (type 2)."""
 
     INVALID = 0
     DMA = 1
     PAGES = 2
     FREE = 4
+    MKEY_FREE = 5  # without a layout
     FAST = 6
+    MKEY = 7
     WINDOW_1 = 8  # not bound
     BOUND_1 = 10
     WINDOW_2 = 12  # not bound
@@ -314,7 +318,7 @@ class MrRow(data.Struct):
     length: 47  # bytes; DMA: all ones, which stand for 64
     block: 58  # bus address / 64: the 64 bytes that hold the page list's first entry
     start: 48  # place of the first byte behind the page that this block begins with
-    bind: 1  # windows may be bound to it
+    bind: 1  # windows may be bound to it; MKEY: peers may invalidate it
     parent: 16  # WINDOW: whose page list it uses, as the cache of pages knows it
     qp: 14  # BOUND_2: the QP that has bound it
     page_size: 2  # number of its pages' size in ``PAGE_SHIFTS`` (hdl/abi/virtio_rdma.py)
@@ -332,7 +336,9 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
     if not config.two_level:
         cuts |= {"two_level": 0}
     if not config.windows:
-        cuts |= {"bind": 0, "parent": 0, "qp": 0}
+        cuts |= {"bind": int(config.mkeys), "parent": 0, "qp": 0}
+    if config.mkeys:
+        cuts |= {"block": 58}  # a layout is as wide, whatever addresses are
     if not config.placement:
         cuts |= {"flush": 0}
     # Of a message's address one bit more tells that it is beyond all regions.

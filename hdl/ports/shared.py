@@ -8,8 +8,9 @@ from amaranth.hdl import Cat, Const, Value
 from amaranth.lib import data
 
 from hdl.abi import virtio_rdma
-from hdl.abi.extensions import WR_BIND
+from hdl.abi.extensions import WR_BIND, WR_MKEY
 from hdl.abi.layout import Struct, amaranth_layout
+from hdl.abi.mkeys import LAYOUTS_AT
 from hdl.abi.virtio_rdma import POST_SEND, WR_RDMA, WR_REG, WR_UD
 from hdl.wire.gateware import swap
 
@@ -29,6 +30,7 @@ __all__ = [
     "ex",
     "flush_job",
     "in_va",
+    "may_set_layouts",
     "named_srq",
     "operands",
     "remote_srq",
@@ -100,9 +102,10 @@ OPERANDS = data.UnionLayout(
         "ud": amaranth_layout(Struct("wr_ud", *WR_UD.fields[:2])),  # but for the address vector
         "reg": amaranth_layout(WR_REG),
         "bind": amaranth_layout(WR_BIND),
+        "mkey": amaranth_layout(WR_MKEY),
     }
 )
-#: Fields of a ``Destination`` in which the operands of BIND_MW go on.
+#: Fields of a ``Destination`` in which the operands of BIND_MW and of layouts go on.
 BIND_FIELDS = ("pd", "flow_label", "traffic_class", "sl", "dgid")
 
 #: Bits of the number of a shared receive queue on the wire.
@@ -164,9 +167,16 @@ def in_va(row) -> data.View:
     return data.View(VA, row.va)
 
 
+def may_set_layouts(cfg) -> Value:
+    """Whether a QP may give indirect keys layouts. Only datagrams have a Q_Key, and ``pieces_of``
+    leaves this bit of it free."""
+    return cfg.qkey[LAYOUTS_AT]
+
+
 def operands(wqe, destination=None) -> data.View:
-    """The ``OPERANDS`` of a ``SendWqe``. BIND_MW has some where a datagram has its address vector,
-    the ``Destination``; without one these are 0, and the other members are whole."""
+    """The ``OPERANDS`` of a ``SendWqe``. BIND_MW and layouts have some where a datagram has
+    its address vector, the ``Destination``; without one these are 0, and the other members are
+    whole."""
     found = Cat(wqe.remote_addr, wqe.rkey)
     if destination is not None:
         found = Cat(found, (destination[name] for name in BIND_FIELDS))

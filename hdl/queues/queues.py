@@ -11,7 +11,15 @@ from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.csr.command import QueueCommands
 from hdl.csr.mailbox import MailboxPort
-from hdl.ports.boxes import ENGINES, Dropped, LinesPort, RecvFetchPort, SendFetchPort, engine_port
+from hdl.ports.boxes import (
+    ENGINES,
+    Dropped,
+    LinesPort,
+    RecvFetchPort,
+    SendFetchPort,
+    SpareLinesPort,
+    engine_port,
+)
 from hdl.ports.host import STREAM_DATA
 from hdl.ports.jobs import Activation, Completion, Doorbell
 from hdl.ports.numbers import CqNumber, QpNumber
@@ -23,6 +31,7 @@ from .doorbell import DoorbellRouter
 from .drops import QueueDrops
 from .receive.fetch import RecvFetch
 from .send import SendFetch
+from .wqe.tap import LineTap
 
 __all__ = ["Queues"]
 
@@ -45,7 +54,8 @@ class Queues(wiring.Component):
     ``Dropped``.
     ``doorbell`` In; ``doorbell_send``, ``doorbell_receive`` Out to the transport. ``send_fetch``,
     ``recv_fetch`` In: decoded WQEs for the transport; ``send_lines``, ``recv_lines`` In: their
-    SGEs and inline bytes for the memory box. ``completions`` In: WQEs that are finished; ``lost``
+    SGEs and inline bytes for the memory box; ``layout_lines`` In, on cards with indirect keys: who
+    sets layouts reads send WQEs too. ``completions`` In: WQEs that are finished; ``lost``
     Out: QPs whose CQE was lost, as a CQ had no buffer. ``mailbox``: control requests to the
     firmware. ``command``, ``cq_rows``, ``used_indices`` In: the firmware's. ``counts``: by name.
     Reset: see the engines.
@@ -73,6 +83,7 @@ class Queues(wiring.Component):
                 "used_indices": In(TableProgram(16, 16)),
                 "counts": Out(data.StructLayout(dict.fromkeys(COUNTS, COUNT))),
             }
+            | ({"layout_lines": In(SpareLinesPort())} if config.mkeys else {})
         )
 
     def elaborate(self, platform):
@@ -112,7 +123,13 @@ class Queues(wiring.Component):
         connect(m, recv.rsp, flipped(self.recv_fetch.rsp))
         connect(m, flipped(self.recv_fetch.line_use), recv.line_use)
         connect(m, flipped(self.recv_fetch.upcoming), recv.upcoming)
-        for lines, store in ((self.send_lines, send), (self.recv_lines, recv)):
+        send_lines = self.send_lines
+        if config.mkeys:
+            m.submodules.tap = tap = LineTap()
+            connect(m, flipped(self.send_lines), tap.reader)
+            connect(m, flipped(self.layout_lines), tap.spare)
+            send_lines = tap.lines
+        for lines, store in ((send_lines, send), (self.recv_lines, recv)):
             m.d.comb += [
                 store.slot.eq(lines.slot),
                 store.slot_enable.eq(lines.slot_enable),

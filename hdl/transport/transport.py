@@ -26,6 +26,7 @@ from hdl.ports.boxes import (
     RxPort,
     SendFetchPort,
     TxPort,
+    layout_setter_members,
 )
 from hdl.ports.context import QP_PINS
 from hdl.ports.headers import Departure, RxHeader, TxHeader
@@ -101,8 +102,8 @@ class Transport(wiring.Component):
     ``command``: the firmware's commands; ``memory_drain``: see ``Quiesce``; ``qp_counters``,
     ``guest_counters`` In: readers of the QPs' counters; ``ready`` Out: tables here are cleared
     after reset; ``dropped`` In, of a card with MP WR: virtqueues whose WQEs are forgotten;
-    ``counts``: by name. Who waits for whom: docs/architecture.md. Reset: see the
-    parts.
+    ``layout``, ``layout_lines``: see ``layout_setter_members``; ``counts``: by name.
+    Who waits for whom: docs/architecture.md. Reset: see the parts.
     """
 
     def __init__(self, *, config: NicConfig, recovery: Recovery = GO_BACK_N):
@@ -134,6 +135,7 @@ class Transport(wiring.Component):
                 "counts": Out(data.StructLayout(counts)),
             }
             | ({"dropped": In(Dropped())} if config.mp_wr else {})
+            | layout_setter_members(config)
         )
 
     def elaborate(self, platform):
@@ -171,6 +173,9 @@ class Transport(wiring.Component):
         )
         if config.mp_wr:
             connect(m, flipped(self.dropped), receive.dropped)
+        if config.mkeys:
+            connect(m, requester.layout_lines, flipped(self.layout_lines))
+            m.d.comb += self.layout.eq(requester.layout)
         parts = {"requester": requester, "replier": replier, "receive": receive}
         for name, (part, member) in COUNTS.items():
             m.d.comb += self.counts[name].eq(getattr(parts[part], member))

@@ -93,6 +93,8 @@ NEVER = frozenset(
         WcStatus.RESP_TIMEOUT_ERR,
     }
 )
+#: Requests whose slots are entries, and no data.
+_LAYOUTS = tuple(code for code, request in WORK_REQUESTS.items() if request.layout)
 #: Which service a QP's type is.
 _SERVICES = {
     QpType.RC: Transport.RC,
@@ -118,7 +120,7 @@ def request_bin(service: Transport, request: Any) -> Bin:
         data = request.inline_data
         size = sum(sge.length for sge in request.sg) if data is None else len(data)
         return (*head, _class(size, _SIZES), _ANY, _INLINE, _ANY)
-    sges = [sge for sge in request.sg if sge.length]
+    sges = [sge for sge in request.sg if sge.length and request.opcode not in _LAYOUTS]
     size = sum(sge.length for sge in sges)
     if not size:
         return (*head, "0", _ANY, _ANY, _ANY)

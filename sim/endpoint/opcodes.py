@@ -23,5 +23,7 @@ def lacks(device: Values, opcode: WrOpcode) -> bool:
         return bool(device.atomic_cap == AtomicCap.NONE)
     if opcode == WrOpcode.MEMCPY:
         return not device.max_memcpy_length
+    if opcode in (WrOpcode.MKEY_LIST, WrOpcode.MKEY_INTERLEAVED):
+        return True  # the endpoint has no indirect keys
     needed = _CAPABILITIES.get(opcode, DeviceCap(0))
     return bool(needed & ~device.device_cap_flags)

@@ -18,7 +18,7 @@ OPAQUE = {"sys_image_guid": "u8[8]", "ex": "ex_u"}
 EXTENSION_FIELDS = {
     "virtio_rdma_config": [
         *("max_srq", "max_srq_wr", "max_srq_sge", "max_xrcd"),
-        *("max_mp_wr_buffer", "max_mp_wr_align", "max_memcpy_length"),
+        *("max_mp_wr_buffer", "max_mp_wr_align", "max_mkey_entries", "max_memcpy_length"),
     ],
     "cmd_create_qp": ["srqn", "xrcdn", "mp_wr_buffer", "mp_wr_align_log2"],
 }
@@ -36,7 +36,7 @@ def test_offsets_and_sizes(name):
         [place.path, place.kind.type_name, place.offset, place.size]
         for place in struct.places()
         if not place.path.startswith(
-            ("ex.", "wr.bind", "wr.flush", "wr.atomic_write", "wr.xrc")
+            ("ex.", "wr.bind", "wr.flush", "wr.atomic_write", "wr.mkey", "wr.xrc")
         )  # of an extension
     ]
     expected = [
@@ -172,6 +172,8 @@ def test_other_numbers():
         "FLUSH": 14,
         "ATOMIC_WRITE": 15,
         "REG_MR": 32,
+        "MKEY_LIST": 0x21,
+        "MKEY_INTERLEAVED": 0x22,
         "MEMCPY": 0x23,
     }
     assert numbers(enums.WcOpcode) == {
@@ -179,6 +181,7 @@ def test_other_numbers():
         "FLUSH": 8,
         "ATOMIC_WRITE": 9,
         "REG_MR": 10,
+        "MKEY": 11,
         "MEMCPY": 12,
         "RECV": 128,
         "RECV_RDMA_WITH_IMM": 129,
@@ -207,6 +210,16 @@ def test_other_numbers():
     assert enums.DeviceCap.MEM_MGT_EXTENSIONS == 1 << 21
     assert virtio_pci.DEVICE_ID_RDMA == 0x106A
     assert virtio_pci.DEVICE_ID_NET == 0x1041
+
+
+def test_layouts_lie_in_the_union():
+    """As the extension says, and where the gateware finds the fields of BIND_MW."""
+    struct, names = STRUCTS["cmd_post_send"], ("mrn", "key", "access", "repeat", "num_entries")
+    places = [struct.offset(f"wr.mkey.{name}") for name in (*names, "flags")]
+    assert places == [24, 28, 32, 36, 40, 42]
+    assert struct.offset("wr.mkey.repeat") == struct.offset("wr.bind.lkey")
+    assert struct.offset("wr.mkey.num_entries") == struct.offset("wr.bind.length")
+    assert STRUCTS["virtio_rdma_config"].offset("max_mkey_entries") == 172
 
 
 def test_bind_lies_in_the_union():

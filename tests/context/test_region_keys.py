@@ -1,6 +1,7 @@
 """The owner of the regions' keys against a model, with the firmware's accesses in between."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from amaranth.hdl import Elaboratable, Module
@@ -9,11 +10,14 @@ from amaranth.lib import wiring
 from hdl.config import NicConfig
 from hdl.context.region_keys import RegionKeys
 from hdl.context.table import Table
-from hdl.ports.regions import KEY_USERS
+from hdl.ports.keys import KEYS, LAYOUT
+from hdl.ports.regions import KEY_USERS, LAYOUT_REQUEST
 from hdl.ports.rows import MrRow, MrType
 from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=8, cqs=4, mrs=32, gids=2, functions=2)
+#: With indirect keys.
+MKEYS = replace(CONFIG, mkeys=True)
 MRS = CONFIG.guest.mrs
 #: What an invalidation makes of what has a key that can be invalidated.
 FREED = {
@@ -21,7 +25,10 @@ FREED = {
     MrType.FAST: MrType.FREE,
     MrType.WINDOW_2: MrType.WINDOW_2,
     MrType.BOUND_2: MrType.WINDOW_2,
+    MrType.MKEY_FREE: MrType.MKEY_FREE,
+    MrType.MKEY: MrType.MKEY_FREE,
 }
+_INDIRECT = (MrType.MKEY_FREE.value, MrType.MKEY.value)
 FIELDS = [name for name, _ in MrRow.as_shape()]
 #: A row of zeros.
 NOTHING = dict.fromkeys(FIELDS, 0) | {"flush": {"visible": 0, "persistent": 0}}
@@ -30,8 +37,8 @@ NOTHING = dict.fromkeys(FIELDS, 0) | {"flush": {"visible": 0, "persistent": 0}}
 class Owned(Elaboratable):
     """The regions' table behind its owner."""
 
-    def __init__(self):
-        self.keys = RegionKeys(config=CONFIG)
+    def __init__(self, config=CONFIG):
+        self.keys = RegionKeys(config=config)
         self.table = Table(row=MrRow, depth=CONFIG.mrs, index_width=16, owned=False)
 
     def elaborate(self, platform):
@@ -80,6 +87,8 @@ def expected(rows, request):
     row = rows[card(request["function"], number)]
     if any(row[name] != request[name] for name in ("function", "pd")):
         return False, None
+    if request["register"] and request["bind"]:
+        return expected_layout(row, request)
     if request["register"]:
         if row["type"] != MrType.FREE.value or request["mrn"] != number:
             return False, None
@@ -90,14 +99,35 @@ def expected(rows, request):
         return False, None
     if kind is MrType.BOUND_2 and row["qp"] != request["qp"]:
         return False, None
+    if kind.value in _INDIRECT and request["access"] & 1 and not row["bind"]:
+        return False, None  # a peer asks
     return True, row | {"type": FREED[kind].value}
 
 
-def some_row(rng, function):
+def expected_layout(row, request):
+    """The same of a layout."""
+    asked, had = LAYOUT_REQUEST.from_bits(request["va"]), LAYOUT.from_bits(row["block"])
+    right = row["type"] in _INDIRECT and row["tag"] == request["key"] & 0xFF
+    right &= request["mrn"] == request["key"] >> 8 and asked.layout.entries <= had.most
+    right &= not (asked.check_free and row["type"] == MrType.MKEY.value)
+    if not right or asked.look:
+        return right, row
+    new = {name: asked.layout[name] for name in LAYOUT.members} | {"most": had.most}
+    layout = {"block": LAYOUT.const(new).as_value().value, "length": request["length"]}
+    rights = {"access": request["access"], "flush": {"visible": 0, "persistent": 0}}
+    return True, row | {"type": MrType.MKEY.value} | layout | rights
+
+
+def some_row(rng, function, config):
     """A row of a region, whatever its kind."""
     row = {name: rng.getrandbits(1) for name in FIELDS} | {"va": rng.getrandbits(64)}
-    kind = rng.choice((*MrType, *[MrType.FREE] * 6, *[MrType.FAST] * 3)).value
+    kinds = [kind for kind in MrType if KEYS[kind.value].feature in config.features]
+    if config.mkeys:
+        kinds += [MrType.MKEY_FREE] * 4 + [MrType.MKEY] * 6
+    kind = rng.choice((*kinds, *[MrType.FREE] * 6, *[MrType.FAST] * 3)).value
     row |= {"type": kind, "function": function, "pd": rng.choice((3, 3, 4)), "tag": 5}
+    if kind in _INDIRECT:
+        row["block"] = LAYOUT.const({"most": rng.randint(1, 32)}).as_value().value
     return row | {"flush": some_flush(rng)}
 
 
@@ -106,13 +136,14 @@ def some_flush(rng):
     return {name: rng.getrandbits(1) for name in ("visible", "persistent")}
 
 
-def some_request(rng, rows):
+def some_request(rng, rows, config):
     """One that is likely to be right."""
     function, number = rng.choice((1, 2)), rng.randrange(MRS)
     row = rows[card(function, number)]
     wrong = rng.choice((*[0] * 8, MRS, 1 << 23))
     request = {
         "register": rng.randrange(2),
+        "bind": 0,
         "function": rng.choice((*[function] * 6, 3 - function)),
         "pd": row["pd"],
         "key": (number + wrong) << 8 | row["tag"],
@@ -123,13 +154,21 @@ def some_request(rng, rows):
     }
     if request["register"]:
         request["key"] ^= rng.getrandbits(8)
+    if config.mkeys and row["type"] in _INDIRECT and rng.randrange(3):
+        layout = {"row_bytes": rng.getrandbits(32), "entries": rng.randint(1, 36)}
+        asked = {"layout": layout | {"generation": rng.getrandbits(14)}}
+        asked |= {name: int(rng.random() < 0.2) for name in ("look", "check_free")}
+        word = LAYOUT_REQUEST.const(asked).as_value().value
+        of = {"register": 1, "bind": 1, "va": word, "length": rng.getrandbits(47)}
+        request |= of | {"key": (number + wrong) << 8 | row["tag"]}
     spoilt = rng.choice(("pd", "key", *[None] * 6))
     return request | ({spoilt: request[spoilt] ^ 1} if spoilt else {})
 
 
+@pytest.mark.parametrize("config", [CONFIG, MKEYS])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_change_is_as_the_rows_allow(seed):
-    rng, dut = random.Random(seed), Owned()
+def test_every_change_is_as_the_rows_allow(seed, config):
+    rng, dut = random.Random(seed), Owned(config)
 
     async def bench(ctx):
         while not ctx.get(dut.table.ready):
@@ -137,12 +176,12 @@ def test_every_change_is_as_the_rows_allow(seed):
         rows = {}
         for function in (1, 2):
             for number in range(MRS):
-                rows[card(function, number)] = some_row(rng, function)
+                rows[card(function, number)] = some_row(rng, function, config)
         for index, row in rows.items():
             await firmware(ctx, dut, index, row)
         done = {0: 0, 1: 0}
         for _ in range(300):
-            request = some_request(rng, rows)
+            request = some_request(rng, rows, config)
             good, row = expected(rows, request)
             assert await ask(ctx, dut, rng.choice(KEY_USERS), request) == good, request
             if good:
@@ -151,7 +190,7 @@ def test_every_change_is_as_the_rows_allow(seed):
             index = rng.choice(list(rows))
             assert await firmware(ctx, dut, index) == rows[index]
             if rng.random() < 0.2:
-                rows[index] = some_row(rng, 1 + index // MRS)
+                rows[index] = some_row(rng, 1 + index // MRS, config)
                 await firmware(ctx, dut, index, rows[index])
         for index, row in rows.items():
             assert await firmware(ctx, dut, index) == row

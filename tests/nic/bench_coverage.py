@@ -146,6 +146,7 @@ REFUSED = {
     ExtensionCommand.ALLOC_XRCD: {"reserved": 1},
     ExtensionCommand.DEALLOC_XRCD: {"xrcdn": 9999},
     ExtensionCommand.CREATE_XRC_SRQ: {"pdn": 9999},
+    ExtensionCommand.CREATE_MKEY: {"pdn": 9999},
     ExtensionCommand.REREG_MR: {"mrn": 99999},
     ExtensionCommand.REG_USER_MR_PAGES: {"pdn": 9999},
     ExtensionCommand.REG_USER_MR_TABLE: {"pdn": 9999, "levels": 2},

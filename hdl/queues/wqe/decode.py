@@ -11,6 +11,7 @@ from hdl.common.count import add_up
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
 from hdl.ports.jobs import Destination, SendWqe
+from hdl.ports.operations import is_layout
 from hdl.wire.opcodes import Kind
 
 from .format import ElementFields, atomic_operands, element_limit
@@ -220,7 +221,7 @@ class WqeDecode(wiring.Component):
             wqe.inline.eq(inline),
             wqe.length.eq(total),
         ]
-        if self._config.placement or self._config.memcpy:
+        if self._config.placement or self._config.memcpy or self._config.mkeys:
             with m.If(~self.receive):
                 m.d.comb += wqe.length.eq(fields.length(wqe.operation, total, uneven))
         m.d.comb += [wqe[name].eq(fields[name]) for name in FIELDS]
@@ -246,6 +247,8 @@ class WqeDecode(wiring.Component):
             ),
             inline_long.eq(rest > self._max_inline),
         ]
+        if self._config.mkeys:
+            exceeds &= ~is_layout(self._config, wqe.operation.completion)
         m.d.comb += too_long.eq(Mux(inline, inline_long, ~self.receive & exceeds))
 
         def conclude() -> None:

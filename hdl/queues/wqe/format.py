@@ -17,7 +17,13 @@ from hdl.abi.wqe_formats import (
 )
 from hdl.config import NicConfig
 from hdl.ports.jobs import Destination, Sge
-from hdl.ports.operations import RequestOperation, decode_request, is_copy, is_placement
+from hdl.ports.operations import (
+    RequestOperation,
+    decode_request,
+    is_copy,
+    is_layout,
+    is_placement,
+)
 from hdl.ports.shared import BIND_FIELDS
 from hdl.wire.gateware import swap as swap_bytes
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
@@ -64,6 +70,8 @@ def atomic_operands(operation: RequestOperation, compare_add: Value, swap: Value
 def _read(place: Place, part: Value) -> Value:
     number = part[8 * place.offset : 8 * place.end]
     number = (swap_bytes(number) if place.big else number)[place.low :][: place.width]
+    if place.doubled:
+        return Cat(Const(0, 1), number)
     return (number - place.less)[: place.width] if place.less else number
 
 
@@ -204,7 +212,11 @@ class ElementFields:
     def length(self, operation: RequestOperation, data_bytes: Value, uneven: Value) -> Value:
         """Bytes of the message of a WQE whose SGEs, or inline bytes, are ``data_bytes``. A FLUSH
         says how many it is about, an ATOMIC WRITE is one of a word. Both SGEs of a MEMCPY are as
-        long as what it copies, else (``uneven``) it is one of no bytes, which admission refuses."""
+        long as what it copies, else (``uneven``) it is one of no bytes, which admission refuses. A
+        layout is none."""
+        if self._config.mkeys:
+            layout = is_layout(self._config, operation.completion)
+            data_bytes = Mux(layout, 0, data_bytes)
         copies = is_copy(self._config, operation.completion)
         if self._config.memcpy:
             data_bytes = Mux(copies, Mux(uneven, 0, data_bytes[1:]), data_bytes)

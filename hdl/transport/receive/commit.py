@@ -14,7 +14,7 @@ from hdl.ports.activations import ReceiveFlags
 from hdl.ports.context import ContextRead
 from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
 from hdl.ports.numbers import QpNumber
-from hdl.ports.regions import RegionKeyPort
+from hdl.ports.regions import RegionKeyPort, by_peer
 from hdl.ports.rows import QpAck, QpRx, ReadSink
 from hdl.ports.shared import ex
 
@@ -254,6 +254,8 @@ class Commit(wiring.Component):
             asked.key.eq(ex(done).invalidate_rkey),
             asked.qp.eq(record.qp),
         ]
+        if self._config.mkeys:
+            m.d.comb += by_peer(asked).eq(record.send)
         # KEY: asks for the key to become invalid; ends when that is taken.
         with m.State("KEY"):
             m.d.comb += self.keys.req.valid.eq(1)

@@ -10,9 +10,9 @@ from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
 from hdl.ports.jobs import SHORT_SINK_SGES, Destination, FetchStatus, SendFetched, SendWqe
 from hdl.ports.numbers import QpNumber, ordinal_of
-from hdl.ports.operations import is_copy, is_datagram, is_placement, request_serves
+from hdl.ports.operations import is_copy, is_datagram, is_layout, is_placement, request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
-from hdl.ports.shared import wqe_flush
+from hdl.ports.shared import may_set_layouts, wqe_flush
 from hdl.wire.constants import mapped_gid
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
@@ -56,6 +56,10 @@ def broken_rules(m: Module, config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Valu
         rules.append(operation.bind & ~cfg.binds)
     if config.memcpy:
         rules.append(copies & ~cfg.copies)
+    if config.mkeys:
+        layout = is_layout(config, operation.completion)
+        rules[1] &= ~layout
+        rules.append(layout & ~may_set_layouts(cfg))
     if config.placement:
         places, flush = is_placement(config, operation.completion), wqe_flush(wqe)
         unknown = (flush.type.as_value() == 0) | (flush.unknown != 0) | (flush.beyond != 0)
@@ -346,7 +350,10 @@ class RequestAdmission(wiring.Component):
                 m.d.sync += reads.eq(row.reads - ack.reads)  # under way
         older = Signal(6)  # WQEs before it have not ended
         m.d.sync += older.eq(unequal(self.wqe.position, ack.position))
-        waits = older.any() & (operation.kind == Kind.LOCAL) & operation.invalidate
+        behind = operation.invalidate
+        if self._config.mkeys:
+            behind |= is_layout(self._config, operation.completion)
+        waits = older.any() & (operation.kind == Kind.LOCAL) & behind
         # For both of them, and then one is chosen: in this order it takes less time.
         limits = [behind_reads(wqe, reads, most_reads) for reads in found]
         copies = is_copy(self._config, operation.completion)

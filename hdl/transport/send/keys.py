@@ -1,16 +1,22 @@
-"""Work requests that the requester executes by itself: LOCAL_INV, REG_MR and BIND_MW."""
+"""Work requests that the requester executes by itself: LOCAL_INV, REG_MR, BIND_MW, and those that
+give an indirect key a layout."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.enums import OPTIONAL_ACCESS, Access, WcStatus
 from hdl.config import NicConfig
+from hdl.ports.boxes import SpareLinesPort
 from hdl.ports.jobs import Destination, SendWqe
+from hdl.ports.keys import LayoutWrite
 from hdl.ports.numbers import QpNumber
+from hdl.ports.operations import is_layout
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpCfg
 from hdl.ports.shared import ex, operands
+
+from .layouts import RequestLayout
 
 __all__ = ["BOUND", "REGISTERED", "RequestKeys"]
 
@@ -32,12 +38,14 @@ class RequestKeys(wiring.Component):
     Soft-RoCE does), and here it waits until the checks of what they received are over (``settle``).
     REG_MR and BIND_MW begin when it is their turn; the WQEs behind them find the key valid, as none
     of them is looked at before this one is done. With FENCE they wait for ``settle``, too: the READ
-    before may have invalidated the same region.
+    before may have invalidated the same region. A layout (``RequestLayout``) begins as LOCAL_INV
+    does: what is sent again finds the layout that it was sent with.
 
     Members: ``start`` is held until ``done``, a cycle, with ``status``; ``wqe``, ``cfg``, ``qp``
     meanwhile, and ``destination``, where the fields of BIND_MW are that no other WQE has.
     ``settle`` is held until ``settled``: all that the receive side has begun before is decided.
-    ``port``: the owner of the regions' keys.
+    ``port``: the owner of the regions' keys. On cards with indirect keys ``line``: the WQE's, and
+    ``lines``, ``layout``: see ``RequestLayout``.
     Latency: 10 cycles, and the wait for ``settled``. Throughput: one at a time.
     Errors: LOC_PROT_ERR for a key that cannot be invalidated, MW_BIND_ERR (a memory management
     operation error, IBTA vol 1, 11.6.2) for a registration or a window that is not allowed.
@@ -59,12 +67,18 @@ class RequestKeys(wiring.Component):
                 "settled": In(1),
                 "port": Out(RegionKeyPort()),
             }
+            | (
+                {"line": In(8), "lines": Out(SpareLinesPort()), "layout": Out(LayoutWrite)}
+                if config.mkeys
+                else {}
+            )
         )
 
     def elaborate(self, platform):
         m = Module()
         wqe, refused = self.wqe, Signal()
-        grants = ~wqe.operation.invalidate  # REG_MR or BIND_MW: it gives a key rights
+        grants = ~wqe.operation.invalidate  # REG_MR, BIND_MW, layout: it gives a key rights
+        layout = is_layout(self._config, wqe.operation.completion)
         bad = self._bad_access(grants)
         self._request(m, grants)
         failure = Mux(grants, WcStatus.MW_BIND_ERR.value, WcStatus.LOC_PROT_ERR.value)
@@ -77,13 +91,21 @@ class RequestKeys(wiring.Component):
                 m.d.sync += refused.eq(bad)
                 with m.If(self.start):
                     m.next = "ASK"
-                    with m.If(~grants | wqe.fence):
+                    settles = ~grants | wqe.fence
+                    if self._config.mkeys:
+                        settles |= layout
+                    with m.If(settles):
                         m.next = "SETTLE"
             # SETTLE: waits for the receive side to decide what came before; ends when it has.
             with m.State("SETTLE"):
                 m.d.comb += self.settle.eq(1)
                 with m.If(self.settled):
                     m.next = "ASK"
+                    if self._config.mkeys:
+                        with m.If(layout & ~refused):
+                            m.next = "LAYOUT"
+            if self._config.mkeys:
+                self._layout(m, refused)
             # ASK: asks for the change, if it is legal; ends when that is taken.
             with m.State("ASK"):
                 m.d.comb += self.port.req.valid.eq(~refused)
@@ -104,7 +126,8 @@ class RequestKeys(wiring.Component):
 
     @property
     def _operands(self) -> data.View:
-        return operands(self.wqe, self.destination if self._config.windows else None)
+        further = self._config.windows or self._config.mkeys
+        return operands(self.wqe, self.destination if further else None)
 
     def _bad_access(self, grants: Value) -> Value:
         """Whether REG_MR or BIND_MW, which ``grants`` rights, asks for some that it may not."""
@@ -112,7 +135,11 @@ class RequestKeys(wiring.Component):
         known = self._flushes()
         remote = (access & int(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
         # Who lets peers write must be able to write, too.
-        bad = grants & (((access & ~REGISTERED & ~known) != 0) | (remote & ~access[0]))
+        odd = (access & ~REGISTERED & ~known) != 0
+        if self._config.mkeys:
+            layout = is_layout(self._config, self.wqe.operation.completion)
+            odd = Mux(layout, access[4:] != 0, odd)
+        bad = grants & (odd | (remote & ~access[0]))
         if not self._config.windows:
             return bad
         return Mux(self.wqe.operation.bind, (access & ~BOUND & ~known) != 0, bad)
@@ -125,6 +152,31 @@ class RequestKeys(wiring.Component):
         if self._config.persistence:
             flags |= Access.FLUSH_PERSISTENT
         return Const(int(flags), 32) & self.cfg.placement.replicate(32)
+
+    def _layout(self, m: Module, refused: Signal) -> None:
+        """An indirect key gets a layout."""
+        m.submodules.layout = layout = RequestLayout(config=self._config)
+        connect(m, layout.lines, flipped(self.lines))
+        m.d.comb += [
+            layout.wqe.eq(self.wqe),
+            layout.destination.eq(self.destination),
+            layout.cfg.eq(self.cfg),
+            layout.line.eq(self.line),
+            layout.port.req.ready.eq(self.port.req.ready),
+            layout.port.rsp.valid.eq(self.port.rsp.valid),
+            layout.port.rsp.payload.eq(self.port.rsp.payload),
+            self.layout.eq(layout.entry),
+        ]
+        # LAYOUT: has the layout set; ends when that is done or refused.
+        with m.State("LAYOUT"):
+            m.d.comb += [
+                layout.start.eq(1),
+                self.port.req.valid.eq(layout.port.req.valid),
+                self.port.req.payload.eq(layout.port.req.payload),
+            ]
+            with m.If(layout.done):
+                m.d.sync += refused.eq(~layout.good)
+                m.next = "DONE"
 
     def _request(self, m: Module, grants: Value) -> None:
         """What is asked of the owner of the keys for LOCAL_INV and, if it ``grants`` rights, for

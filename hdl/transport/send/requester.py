@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.count import COUNT
 from hdl.common.tables import TableRead, TableWrite
 from hdl.config import NicConfig
+from hdl.ports.boxes import layout_setter_members
 from hdl.ports.context import ContextRead
 from hdl.ports.jobs import PACKET_GENERATION, Destination, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.numbers import QpNumber
@@ -53,7 +54,8 @@ class Requester(wiring.Component):
     message, and ``advance`` to a new ``packet_generation`` (``RequestGenerations``), which
     ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``; ``sent``, ``spoiled``,
     ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. ``spent``,
-    if QPs are ``paced``: see ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``.
+    if QPs are ``paced``: see ``Scheduler``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``;
+    ``layout``, ``layout_lines``: see ``layout_setter_members``.
     After ``quantum`` packets the QP's turn ends if a WQE of another QP waits.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
@@ -102,6 +104,7 @@ class Requester(wiring.Component):
                 "settled": In(1),
                 "packets": Out(COUNT),
             }
+            | layout_setter_members(config)
             | ({"spent": Out(TableRead(QpNumber, 1))} if paced else {})
         )
 
@@ -339,6 +342,9 @@ class Requester(wiring.Component):
             self.settle.eq(keys.settle),
             keys.settled.eq(self.settled),
         ]
+        if self._config.mkeys:
+            connect(m, keys.lines, flipped(self.layout_lines))
+            m.d.comb += [keys.line.eq(parts.packets.held.line), self.layout.eq(keys.layout)]
 
     def _pending(self, m: Module) -> None:
         """The packets and the lines whose turn comes when those before them are answered."""

@@ -16,6 +16,7 @@ from sim.guest.verbs.context import PD, Context
 from sim.guest.verbs.cq import CQ
 from sim.guest.verbs.event import AsyncEvent, EventQueue
 from sim.guest.verbs.gid import gid_bytes, gid_text
+from sim.guest.verbs.mkey import Interleaved, Mkey
 from sim.guest.verbs.mp_wr import MpWr
 from sim.guest.verbs.mr import MR, DmaMR, FastMR
 from sim.guest.verbs.mw import MW
@@ -44,6 +45,8 @@ __all__ = [
     "EventQueue",
     "FastMR",
     "GlobalRoute",
+    "Interleaved",
+    "Mkey",
     "MpWr",
     "QPAttr",
     "QPCap",

@@ -27,7 +27,7 @@ from sim.guest.verbs.context import PD, Resource
 from sim.guest.verbs.gid import gid_bytes
 from sim.guest.verbs.mp_wr import check_cq, usable
 from sim.guest.verbs.work_queue import WorkQueue
-from sim.guest.verbs.wr import RecvWR, SendWR
+from sim.guest.verbs.wr import LAYOUTS, RecvWR, SendWR
 
 _INIT = QpAttrMask.STATE | QpAttrMask.PKEY_INDEX | QpAttrMask.PORT
 _CONNECTED_INIT = _INIT | QpAttrMask.ACCESS_FLAGS
@@ -79,7 +79,10 @@ class QP(Resource):
         self.cap, self.srq, self.mp_wr = init.cap, init.srq, init.mp_wr
         self.state = QpState.RESET
         cap, ctx = init.cap, pd.ctx
-        sges = max(cap.max_send_sge, 2 if self.ctx.query_device().max_memcpy_length else 0)
+        limits = self.ctx.query_device()
+        sges = max(cap.max_send_sge, 2 if limits.max_memcpy_length else 0)
+        if init.qp_type == QpType.RC:
+            sges = max(sges, limits.max_mkey_entries)  # slots of a layout
         send_tail = max(abi.SGE.size * sges, cap.max_inline_data)
         receive_tail = abi.SGE.size * cap.max_recv_sge
         sizes = (abi.POST_SEND.size + send_tail, abi.POST_RECV.size + receive_tail)
@@ -316,6 +319,11 @@ class QP(Resource):
                 if not 0 < sge.length <= most:
                     text = f"{sge.length} bytes to copy, from 1 to {most}"
                     raise RdmaError(errno.EINVAL, text)
+        elif request.opcode in LAYOUTS:
+            most = self.ctx.query_device().max_mkey_entries
+            if len(request.sg) > most:
+                text = f"{len(request.sg)} slots of a layout, at most {most}"
+                raise RdmaError(errno.ENOMEM, text)
         elif len(request.sg) > self.cap.max_send_sge:
             raise RdmaError(
                 errno.EINVAL, f"{len(request.sg)} SGEs to send, at most {self.cap.max_send_sge}"

@@ -16,6 +16,7 @@ from hdl.abi.enums import (
     WcStatus,
     WrOpcode,
 )
+from hdl.abi.mkeys import LayoutFlags
 from sim.guest.driver.errors import DeviceError
 from sim.guest.verbs.address import AH
 
@@ -29,9 +30,12 @@ _REG = abi.WR_REG.codec()
 _BIND = abi.WR_BIND.codec()
 _FLUSH = abi.WR_FLUSH.codec()
 _ATOMIC_WRITE = abi.WR_ATOMIC_WRITE.codec()
+_MKEY = abi.WR_MKEY.codec()
 _XRC = abi.WR_XRC.codec()
 
 _ATOMICS = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
+#: Requests that give an indirect key a layout.
+LAYOUTS = (WrOpcode.MKEY_LIST, WrOpcode.MKEY_INTERLEAVED)
 #: Requests that name an address of the peer, atomics aside.
 _ADDRESSED = (
     WrOpcode.RDMA_WRITE,
@@ -64,6 +68,7 @@ class SendWR:
 
     ``imm_data`` is the number a packet dissector shows: it travels in network order (E-8).
     ``inline_data``: payload of a request with INLINE; without it the SGEs are read at posting.
+    ``sg`` of a layout are its slots of 16 bytes.
     """
 
     wr_id: int = 0
@@ -103,6 +108,18 @@ class SendWR:
         """Where a MEMCPY copies to, and from; both have the same length."""
         self.sg = [to, source]
 
+    def set_wr_mkey(
+        self,
+        mrn: int,
+        key: int,
+        access: Access | int,
+        repeat: int,
+        entries: int,
+        flags: LayoutFlags | int,
+    ) -> None:
+        """Indirect key that gets a layout, its access, and how many entries ``sg`` holds."""
+        self.wr = _MKEY.pack(mrn, key, int(access), repeat, entries, int(flags))
+
     def set_remote(self, rkey: int, addr: int, compare_add: int = 0, swap: int = 0) -> None:
         """Remote region and address as the opcode has them, and the operands of an atomic; a
         request that names no address of the peer gets none."""
@@ -136,7 +153,7 @@ class SendWR:
             ex = self.imm_data.to_bytes(4, "big")
         else:
             ex = self.invalidate_rkey.to_bytes(4, "little")
-        count = len(self.sg) if inline is None else 0
+        count = len(self.sg) if inline is None and self.opcode not in LAYOUTS else 0
         fixed = _POST_SEND.pack(
             count, int(self.send_flags), int(self.opcode), self.wr_id, ex, self.wr
         )
