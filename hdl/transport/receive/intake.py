@@ -1,6 +1,6 @@
 """The intake of the receive side: packets and pokes in turn, with the rows of their QP."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,6 +22,7 @@ from ..recovery.qp_timers import TimerKind, TimerRow
 from .completer_ahead import Coming
 from .dropper import DropWork
 from .intake_check import drop_cause, supersedes
+from .named_source import NamedSource
 from .types import CompleterWork, Events, Part, ResponderWork
 
 __all__ = ["Intake"]
@@ -112,6 +113,7 @@ class Intake(wiring.Component):
         written = Signal()  # the responder's row, in the cycle before: not yet what is read then
         due = Signal()  # the rows of the packet or poke at hand are not here yet
         m.d.sync += [asked.eq(0), written.eq(self.rx_written.enable), replaced.eq(0)]
+        named = self._named(m, work)
         m.d.comb += [
             peeked.eq(asked & self.context.valid),
             given.eq(
@@ -120,6 +122,7 @@ class Intake(wiring.Component):
             ),
         ]
         self._hint(m, peeked & arriving.receive & ~names_source(self._config, arriving))
+        self._offer(m, work, (ack, sent), send_stopped, timers)
         with m.FSM(name="intake") as fsm:
             # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
             with m.State("IDLE"):
@@ -137,11 +140,13 @@ class Intake(wiring.Component):
                     m.next = "ROWS"
                 with m.Elif(~rests):
                     m.d.sync += turn.eq(self.poke.valid)
-            self._keep_rows(m, work, (ack, sent), timers, due)
-            # CHECK: decides which part works on it; ends when the completer can take work. Until
-            # then a later ACK may replace the one at hand.
+            self._keep_rows(m, work, (ack, sent), timers, due, named)
+            # CHECK: decides which part works on it, and whether the queue that it names is one of
+            # its domain; ends when the completer can take work. Until then a later ACK may replace
+            # the one at hand.
             with m.State("CHECK"):
                 m.next = "HAND-OVER"
+                self._judge(m, work, named)
                 # A later ACK may be for what had not left when the one at hand came.
                 self._read_rows(m, work.qp, self.context.valid)
                 with m.If(self.context.valid):
@@ -170,6 +175,7 @@ class Intake(wiring.Component):
                 with m.If(~poked & self.responder.valid):
                     self._read_rows(m, pair, self.header.valid & (peeked | ~asked))
                     m.d.sync += asked.eq(self.header.valid)
+                    self._look_ahead(m, work, arriving, named, asked, pair)
                 with m.If(given | (self.completer.valid & self.completer.ready)):
                     m.d.sync += [turn.eq(~poked & self.poke.valid), responds.eq(0)]
                     m.next = "IDLE"
@@ -185,24 +191,20 @@ class Intake(wiring.Component):
                     self._load_qp(m, work, pair)
                     with m.If((self.rx_written.enable | written) & (pair == work.qp)):
                         m.d.sync += work.rx.eq(self.rx_written.row)
-                    self._go_on(m, names_source(self._config, arriving))
+                    self._go_on(m, self._use_ahead(m, work, arriving, named))
             # NOTHING: there was nothing to do for a poke; ends by itself.
             with m.State("NOTHING"):
                 m.d.sync += turn.eq(0)
                 m.next = "IDLE"
-        with m.If(
-            self.ack_written.enable & (self.ack_written.index == work.qp) & ~fsm.ongoing("IDLE")
-        ):
-            m.d.sync += ack.eq(self.ack_written.row)
+        self._replace(m, work, ack, ~fsm.ongoing("IDLE"))
         with m.If(self.header.ready):
             m.d.sync += responds.eq(self.header.valid & arriving.response & arriving.data)
         m.d.comb += self.idle.eq(fsm.ongoing("IDLE"))
         self._come(m, work, responds & (~due | self.context.valid), given)
-        self._offer(m, work, (ack, sent), send_stopped, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
 
-    def _keep_rows(self, m, work, rows, timers, due):
+    def _keep_rows(self, m, work, rows, timers, due, source):
         """The rows that were read. One that is written in the cycle in which it is read comes as it
         was before, and is read again: the word of a write is too late to wait for with the packet.
         Rows that are written later replace what has been read."""
@@ -214,6 +216,8 @@ class Intake(wiring.Component):
             with m.If(valid):
                 self._load_rows(m, work, *rows)
                 m.d.sync += due.eq(0)
+                if source is not None:
+                    m.d.comb += [source.load.eq(1), source.uses.eq(0)]
             m.d.sync += timers[0].eq(self.running.row.kind == TimerKind.OFF)
             # Its timer is read again with each cycle that they take.
             self._read_rows(m, work.qp, valid & missed)
@@ -226,10 +230,16 @@ class Intake(wiring.Component):
                 holds = (rows.rx_ahead.message == RxMessage.SEND) & is_type(
                     self._config, rows.cfg.type, QpType.XRC_TGT
                 )
-                m.d.sync += [work.srq.eq(rows.rx_ahead.srq), work.lost.eq(0)]
+                m.d.sync += work.srq.eq(rows.rx_ahead.srq)
                 self._go_on(m, Mux(work.flush, holds, named))
-        if self._config.xrc:
-            self._find_source(m, work)
+        if source is not None:
+            self._find_source(m, work, source)
+
+    def _replace(self, m, work, ack, busy):
+        """The completer writes a row of the QP at hand: it replaces what was read."""
+        written = self.ack_written
+        with m.If(written.enable & (written.index == work.qp) & busy):
+            m.d.sync += ack.eq(written.row)
 
     def _go_on(self, m, named):
         """The rows are here: the work is judged by them, or with those of what it names."""
@@ -238,47 +248,92 @@ class Intake(wiring.Component):
             with m.If(named):
                 m.next = "SOURCE"
 
-    def _find_source(self, m, work):
-        """The receive queue that a packet names, or whose request a message holds, gives the work
-        what a QP with one receive queue has in its own row."""
-        config, row, cfg = self._config, self.context.rows.cfg, work.cfg
-        number = Signal(24)
-        m.d.comb += number.eq(Mux(work.flush, work.srq, named_srq(work.header)))
-        index = card_number(config, "qps", ordinal_of(config, cfg.function), number)
+    def _named(self, m, work):
+        """What looks up the receive queue that a packet names, or whose request a message holds;
+        None on a card without XRC. It is asked for that of the work at hand, if for no other."""
+        if not self._config.xrc:
+            return None
+        m.submodules.named = named = NamedSource(config=self._config)
+        m.d.comb += [
+            named.number.eq(Mux(work.flush, work.srq, named_srq(work.header))),
+            named.function.eq(work.cfg.function),
+            named.row.eq(self.context.rows.cfg),
+            named.valid.eq(self.context.valid),
+            named.domain.eq(work.cfg.pd),
+        ]
+        return named
+
+    def _find_source(self, m, work, named):
+        """The receive queue gives the work what a QP with one receive queue has in its own row."""
         # SOURCE: asks for the row of that queue; one cycle.
         with m.State("SOURCE"):
-            self._read_rows(m, index, 1)
-            m.d.sync += work.srq.eq(number)
+            self._read_rows(m, named.index, 1)
             m.next = "NAMED"
-        differs = Signal(4)  # in type, number, function, domain
-        # NAMED: keeps what the row says, and compares; ends when the row is here.
+        # NAMED: keeps what the row says; ends when it is here.
         with m.State("NAMED"):
+            m.d.comb += named.keep.eq(self.context.valid)
             with m.If(self.context.valid):
-                m.d.sync += [
-                    differs.eq(
-                        Cat(
-                            row.type != XRC_QUEUE,
-                            row.qpn != work.srq,
-                            row.function != cfg.function,
-                            row.pd != cfg.pd,
-                        )
-                    ),
-                    cfg.pd.eq(row.recv_pd),
-                    cfg.recv_pd.eq(row.recv_pd),
-                    cfg.recv_cq.eq(row.recv_cq),
-                    *([cfg.qkey.eq(row.qkey)] if config.mp_wr else ()),  # ``pieces_of``
-                    cfg.source.kind.eq(SourceKind.SHARED),
-                    cfg.source.number.eq(index),
-                ]
                 m.next = "JUDGE"
-        # JUDGE: whether it is a live queue in the QP's domain, which will be asked; one cycle.
+        # JUDGE: puts it into the work, and says that the queue will be asked; one cycle.
         with m.State("JUDGE"):
-            m.d.comb += [
-                self.upcoming.source.eq(cfg.source),
-                self.upcoming.valid.eq(~differs.any() & work.operation.receive & ~work.flush),
-            ]
-            m.d.sync += work.lost.eq(differs.any())
+            m.d.comb += [named.load.eq(1), named.uses.eq(1)]
+            m.d.sync += named.give(work)
+            live = ~named.queue.differs.any()
+            self._announce(m, named.queue.index, work.operation.receive & ~work.flush & live)
             m.next = "CHECK"
+
+    def _judge(self, m, work, named):
+        """Whether the queue that the work names is one of its QP's domain. The responder looks at
+        its work in the cycle before it begins, which this is."""
+        if named is not None:
+            m.d.sync += work.lost.eq(named.lost)
+            m.d.comb += self.responder.payload.lost.eq(named.lost)
+
+    def _announce(self, m, index, asks):
+        """Tell that a receive WQE of the shared queue in pair ``index`` will be asked for."""
+        m.d.comb += [
+            self.upcoming.source.kind.eq(SourceKind.SHARED),
+            self.upcoming.source.number.eq(index),
+            self.upcoming.valid.eq(asks),
+        ]
+
+    def _look_ahead(self, m, work, arriving, named, asked, pair):
+        """Reads the row of the queue that the next packet names before that of its QP, if the
+        packet at hand takes long enough: one that takes a receive WQE. What is found is forgotten
+        when that has been done with, like the rows of the QP."""
+        if named is None:
+            return
+        header = self.header.payload
+        names = self.header.valid & names_source(self._config, arriving)
+        m.d.comb += [
+            named.holds.eq(1),
+            named.number.eq(named_srq(header)),
+            named.function.eq(header.function),  # the QP's, or the packet is dropped
+            named.seek.eq(names & work.operation.receive & ~named.sought & ~named.here),
+        ]
+        with m.If(named.seek):
+            self._read_rows(m, named.index, 1)
+            m.d.sync += asked.eq(0)
+        with m.Elif(named.sought):
+            self._read_rows(m, pair, named.found)
+            m.d.sync += asked.eq(named.found)
+        with m.If(named.found):
+            live = self.context.rows.cfg.type == XRC_QUEUE
+            self._announce(m, named.index, arriving.receive & live)
+
+    def _use_ahead(self, m, work, arriving, named):
+        """The next packet is taken, with the rows that have been read ahead. Whether the queue that
+        it names is still to be looked up."""
+        if named is None:
+            return names_source(self._config, arriving)
+        m.d.comb += [
+            named.load.eq(1),
+            named.uses.eq(named.here),
+            named.domain.eq(self.context.rows.cfg.pd),
+        ]
+        with m.If(named.here):
+            m.d.sync += named.give(work)
+        return names_source(self._config, arriving) & ~named.here
 
     def _stopped(self, m, work, ack):
         """Which sides of the QP have stopped, send and receive. An error of the send side leads to

@@ -332,7 +332,9 @@ FAULTS = (
         name="xrc-of-another-domain",
         what="a target takes from a receive queue that is not in its domain",
         force=Force(
-            "hdl.transport.receive.intake:Intake", "differs", of(lambda true, see: true & 0b0111)
+            "hdl.transport.receive.named_source:NamedSource",
+            "differs",
+            of(lambda true, see: true & 0b0111),
         ),
         tests=XRC_ERRORS,
     ),
@@ -340,9 +342,26 @@ FAULTS = (
         name="xrc-old-number",
         what="a number of another generation finds the receive queue in the same pair",
         force=Force(
-            "hdl.transport.receive.intake:Intake", "differs", of(lambda true, see: true & 0b1101)
+            "hdl.transport.receive.named_source:NamedSource",
+            "differs",
+            of(lambda true, see: true & 0b1101),
         ),
         tests=XRC_ERRORS,
+    ),
+    Fault(
+        name="xrc-queue-of-another-packet",
+        what="a queue that was looked up ahead for a packet counts for those behind it",
+        force=Force("hdl.transport.receive.named_source:NamedSource", "here", stuck(1)),
+        tests=("tests/transport/test_named_source.py",),
+    ),
+    Fault(
+        name="xrc-judged-late",
+        what="what is wrong with the queue that a packet names is known a cycle too late",
+        file="hdl/transport/receive/intake.py",
+        old="m.d.comb += self.responder.payload.lost.eq(named.lost)",
+        new="m.d.comb += self.responder.payload.lost.eq(work.lost)",
+        because="who drives the bit of the work is no value of a signal",
+        tests=("tests/transport/test_named_source.py",),
     ),
     # Requests for several packets.
     Fault(
