@@ -37,7 +37,7 @@ from sim.guest.verbs import (
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
 from tests.mp_wr_source import BROKEN, CONSUMED, Completed
-from tests.nic.mp_wr import FIRST, WAIT_NS, MpWrPair, Wire
+from tests.nic.mp_wr import EMPTY, FIRST, WAIT_NS, MpWrPair, Wire
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "mp_wr.json").read_text())
 SMALL = {"mtu": Mtu.MTU_1024}
@@ -336,6 +336,51 @@ async def t_m1_broken_messages(dut):
     found = await p.check()
     assert sum(one.flags == BROKEN for one in found) == 3
     assert p.target.read(8).tobytes() == end
+    await p.well()
+
+
+@cocotb.test()
+async def m18_bad_key_between_pieces(dut):
+    """M-18, UC: WRITEs with immediate whose key is bad, in the middle of a request and where they
+    would take the last of it: they are dropped and counted, and complete nothing. Their segments
+    stay unused; the request that one of them has used up goes back without it."""
+    p = await Wire.up(dut, 4096, 1024, options={"type": QpType.UC} | SMALL)
+    s, qp = p.wire, p.pairs[0][1]
+    send, write = (
+        Transport.UC << 5 | one for one in (Operation.SEND_ONLY, Operation.WRITE_ONLY_IMM)
+    )
+    place = {"va": p.target.iova, "dma_length": 8, "imm": 0xABCD}
+    good, bad = place | {"rkey": p.target.rkey}, place | {"rkey": p.target.rkey ^ 1}
+    before = p.target.read(64)
+    await p.post(2)
+    s.send(send, p.bytes(0, 1000))
+    s.send(write, bytes(8), **bad)
+    s.send(send, p.bytes(500, 900))
+    await s.quiet(10)
+    pieces = [
+        Completed(FIRST, WcOpcode.RECV, 0, 1000, 0, qp.qp_num),
+        Completed(FIRST, WcOpcode.RECV, 2048, 900, 0, qp.qp_num),
+    ]
+    assert [Completed.of(wc) for wc in await p.cqs[1].poll(64)] == pieces
+    s.send(write, bytes(8), **bad)
+    s.send(send, p.bytes(9, 10))
+    s.send(write, p.bytes(0, 8), **good)
+    await s.quiet(10)
+    found = [Completed.of(wc) for wc in await p.cqs[1].poll(64)]
+    imm, opcode = WcFlags.WITH_IMM, WcOpcode.RECV_RDMA_WITH_IMM
+    assert found == [
+        Completed(FIRST, WcOpcode.RECV_NOP, 0, 0, CONSUMED, qp.qp_num),
+        Completed(FIRST + 1, WcOpcode.RECV, 0, 10, 0, qp.qp_num),
+        Completed(FIRST + 1, opcode, 1024, 8, imm, qp.qp_num),
+    ]
+    assert (await p.nodes[1].counters())["resp_remote_access_errors"] == 2
+    assert qp.state == QpState.RTS and (await qp.query()).qp_state == QpState.RTS
+    for number, at, start, length in ((FIRST, 0, 0, 1000), (FIRST, 2048, 500, 900)):
+        seen = p.sink.read(length, p.place(number) + at).tobytes()
+        assert seen == p.bytes(start, length)
+    assert p.sink.read(1024, p.place(FIRST) + 1024).tobytes() == bytes([EMPTY]) * 1024
+    after = p.target.read(64)
+    assert after[:8].tobytes() == p.bytes(0, 8) and after[8:].tobytes() == before[8:].tobytes()
     await p.well()
 
 
