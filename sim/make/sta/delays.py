@@ -2,9 +2,9 @@
 
 A vendor's placer and router decide in the end. A delay is therefore a range. ``near``: all cells
 are beside one another and their fastest inputs are used, which no placement reaches. ``usual``:
-the mean of what is published. ``narrow``: as usual, with nets of one input, as if the registers of
-wide nets were copied. ``far``: the slowest input of each cell, long nets, each of them slower with
-each further input.
+what a vendor budgets, or the mean of what is published. ``narrow``: as usual, with nets of one
+input, as if the registers of wide nets were copied. ``far``: the slowest input of each cell, long
+nets, each of them slower with each further input.
 """
 
 from __future__ import annotations
@@ -18,6 +18,14 @@ FLOPOCO = "FloPoCo, `VirtexUltrascalePlus.hpp`, from Vivado's reports of an xcvu
 VIVADO = (
     "a Vivado report of an UltraScale+ device (Alveo U250) that AutoParallel's parser of such "
     "reports quotes"
+)
+FAILFAST = (
+    "AMD's `report_failfast` (XilinxTclStore, designutils), which budgets 298 ps for a look-up "
+    "table and its net in speed grade -2"
+)
+ROUTED = (
+    "228 routed nets in Vivado's reports of designs of the lakeroad evaluation (xczu3eg, from "
+    "speed grade -1 to -2 by report_failfast's budgets)"
 )
 TRELLIS = "Project Trellis, `ECP5/timing/speed_8_5G/cells.json`, from Lattice's tool"
 YOSYS = "Yosys, `ecp5/ccu2c_sim.vh`"
@@ -50,9 +58,10 @@ class Delays:
     clock_to_out: of a flip-flop. lutram: of a memory of look-up tables, from its clock. lut, mux:
     from the slowest input; a net inside the slice is included. carry: into a carry block and out.
     chain: from a carry block to the next. wire: of a net to one input. fan_out: of a net, for each
-    further input; highest: what a net takes at most. setup: of a flip-flop. beside: from a look-up
-    table to the flip-flop beside it. bram, uram: clock to output; column: for each further UltraRAM
-    of a column. ram_setup: of a RAM. margin: uncertainty of the clock.
+    further input of the same kind (``sim.make.sta.nets.Sinks``); highest: what a net takes at most.
+    setup: of a flip-flop. beside: from a look-up table to the flip-flop beside it. bram, uram:
+    clock to output; column: for each further UltraRAM of a column. ram_setup: of a RAM. margin:
+    uncertainty of the clock.
     """
 
     title: str
@@ -74,7 +83,8 @@ class Delays:
     margin: Delay
 
     def net(self, sinks: int, corner: str) -> float:
-        """Delay of a net with ``sinks`` inputs, ps. corner: near, narrow, usual or far."""
+        """Delay of a net to one of ``sinks`` inputs of a kind, ps. corner: near, narrow, usual or
+        far."""
         one, more, highest = (
             getattr(delay, corner) for delay in (self.wire, self.fan_out, self.highest)
         )
@@ -91,17 +101,20 @@ ULTRASCALE_PLUS = Delays(
     carry=Delay(116, 160, 228, f"{FLOPOCO}: final carry; {RAPIDWRIGHT}: AX to CO7, O5"),
     chain=Delay(15, 41, 41, f"{FLOPOCO}: CIN to COUT, and COUT to CIN of the next"),
     wire=Delay(
-        146, 395, 572, f"{VIVADO}: the shortest, the mean and the longest of its four nets"
+        146,
+        208,
+        350,
+        f"{VIVADO}: the shortest of its four nets; {FAILFAST}; {ROUTED}: the slowest tenth of "
+        "those of four to eight inputs",
     ),
-    fan_out=Delay(
-        0,
-        5,
-        15.4,
-        f"{FLOPOCO}: 1 ns for 65 inputs",
-        "usual: an assumption, a third of it, as the tool copies registers of wide nets",
+    fan_out=Delay(0, 2.5, 5, ROUTED, "far: an assumption, twice the usual"),
+    highest=Delay(
+        146,
+        700,
+        1500,
+        f"{ROUTED}: the slowest tenth of those of 65 to 128 inputs; {FLOPOCO}: 1.5 ns, seen once "
+        "of a net of 65 inputs",
     ),
-    highest=Delay(146, 1000, 1500, f"{FLOPOCO}: 1.5 ns, seen once of a net of 65 inputs",
-                  "usual: an assumption, two thirds of it"),
     setup=Delay(25, 25, 25, f"{RAPIDWRIGHT}; {VIVADO}", "an assumption for CE and R"),
     beside=Delay(50, 50, 50, f"{RAPIDWRIGHT}: O6 to D"),
     bram=Delay(830, 830, 830, VIVADO),

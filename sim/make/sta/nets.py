@@ -10,7 +10,7 @@ from typing import Any
 from sim.make.sta.cells import Cell, kind
 from sim.make.sta.netlist import Netlist, component, memory
 
-__all__ = ["FAN_OUT", "Memory", "Net", "columns", "fan_out", "memories", "wide_nets"]
+__all__ = ["FAN_OUT", "Memory", "Net", "Sinks", "columns", "fan_out", "memories", "wide_nets"]
 
 #: A net with more inputs than this is listed.
 FAN_OUT = 64
@@ -21,6 +21,9 @@ _BLOCKS = {"RAMB36E2": (1024, 32768), "RAMB18E2": (1024, 16384), "DP16KD": (1024
 _WIDTHS = ("READ_WIDTH_A", "READ_WIDTH_B", "WRITE_WIDTH_A", "WRITE_WIDTH_B",
            "DATA_WIDTH_A", "DATA_WIDTH_B")  # fmt: skip
 _RESETS = {"R", "S", "CLR", "PRE", "LSR"}
+_ENABLES = {"CE"}
+#: Flip-flops of a slice that share a pin for their enable and one for their reset.
+_SHARED = 4
 _RESET = re.compile(r"(^|[._])(rst|reset)(\[\d+\])?$")
 
 
@@ -57,6 +60,37 @@ def fan_out(netlist: Netlist) -> Counter[Any]:
     for nets in netlist.outputs.values():
         sinks.update(net for net in nets if not isinstance(net, str))
     return sinks
+
+
+class Sinks:
+    """How many inputs of each kind a net drives: logic, RAMs, enables and resets.
+
+    A placer sets the logic that a path goes through beside its driver, whatever the net's other
+    inputs are; the delay to a pin therefore counts the inputs of its own kind. Four flip-flops
+    share an enable and a reset."""
+
+    def __init__(self, netlist: Netlist, family: str) -> None:
+        self._family = family
+        self._counts: defaultdict[str, Counter[Any]] = defaultdict(Counter)
+        for cell in netlist.cells:
+            for pin, nets in cell.inputs.items():
+                counted = self._counts[self._kind(cell, pin)]
+                counted.update(net for net in nets if not isinstance(net, str))
+
+    def to(self, net: Any, cell: Cell, pin: str) -> int:
+        """Return how many inputs of the kind of this one ``net`` has."""
+        return self.of_kind(net, self._kind(cell, pin))
+
+    def of_kind(self, net: Any, sort: str) -> int:
+        """Return how many inputs of a kind ``net`` has: "logic", "ram" or "control"."""
+        count = self._counts[sort][net]
+        return -(-count // _SHARED) if sort == "control" else count
+
+    def _kind(self, cell: Cell, pin: str) -> str:
+        sort = kind(cell, self._family).sort
+        if sort == "ram":
+            return "ram"
+        return "control" if sort == "register" and pin in _RESETS | _ENABLES else "logic"
 
 
 def wide_nets(netlist: Netlist, family: str, sinks: Counter[Any]) -> list[Net]:

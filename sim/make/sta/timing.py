@@ -17,7 +17,7 @@ from sim.make.sta.cells import Cell, kind
 from sim.make.sta.delays import Delays
 from sim.make.sta.levels import Walk
 from sim.make.sta.netlist import Netlist, component, memory
-from sim.make.sta.nets import columns, fan_out
+from sim.make.sta.nets import Sinks, columns, fan_out
 
 __all__ = ["CORNERS", "USUAL", "Slow", "Timing"]
 
@@ -59,6 +59,7 @@ class Timing:
         self._netlist, self._family, self._delays = netlist, family, delays
         self.walk = Walk(netlist, family)
         self.fan_out = fan_out(netlist)
+        self._sinks = Sinks(netlist, family)
         self.column = columns(netlist)
         self._inside = set(self._local())
         self._before: dict[str, dict[Any, Any]] = {corner: {} for corner in CORNERS}
@@ -100,7 +101,9 @@ class Timing:
                 if net not in arrival:
                     continue
                 through = self._through(cell, net in arc.chain, corner)
-                wire = 0.0 if (cell.name, net) in self._inside else self._net(net, corner)
+                wire = 0.0
+                if (cell.name, net) not in self._inside:
+                    wire = self._delays.net(self._sinks.of_kind(net, "logic"), corner)
                 if (time := arrival[net] + wire + through) > latest:
                     latest, before[output] = time, net
             if latest >= 0:
@@ -131,9 +134,6 @@ class Timing:
             delay = delays.mux if cell.type.startswith(_WIDE) else delays.lut
         return getattr(delay, corner)
 
-    def _net(self, net: Any, corner: str) -> float:
-        return self._delays.net(self.fan_out[net], corner)
-
     def _ending(self, net: Any, cell: Cell, pin: str, corner: str) -> float:
         """The last net and the setup. A flip-flop stands beside the logic that it alone follows,
         when all is near."""
@@ -147,7 +147,9 @@ class Timing:
             and driver is not None
             and kind(driver, self._family).sort == "comb"
         )
-        wire = delays.beside.near if beside else self._net(net, corner)
+        wire = delays.net(self._sinks.to(net, cell, pin), corner)
+        if beside:
+            wire = delays.beside.near
         ram = kind(cell, self._family).sort == "ram"
         setup = delays.ram_setup if ram else delays.setup
         return wire + getattr(setup, corner) + getattr(delays.margin, corner)

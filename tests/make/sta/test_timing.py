@@ -129,6 +129,37 @@ def test_fan_out_counts_inputs() -> None:
     assert (net.fan_out, net.driver) == (65, "LUT")
 
 
+def test_inputs_of_other_kinds_do_not_count() -> None:
+    """Logic, RAMs, enables: a pin waits for the inputs of its own kind, enables come by fours."""
+    flip_flops = [
+        Cell(f"e{n}", "FDRE", {"C": [0], "CE": [7], "R": ["0"], "D": ["0"]}, {"Q": [2000 + n]})
+        for n in range(9)
+    ]
+    rams = [uram(f"ram{n}", 7, 3000 + n) for n in range(2)]
+    logic = [lut(f"s{n}", [7], 1000 + n) for n in range(3)]
+    sinks = nets.Sinks(netlist(*flip_flops, *rams, *logic), "xcup")
+    assert sinks.to(7, flip_flops[0], "CE") == 3
+    assert sinks.to(7, logic[0], "I0") == sinks.of_kind(7, "logic") == 3
+    assert sinks.to(7, rams[0], "ADDR_A") == 2
+
+
+#: Levels (of them carry blocks) and ns of paths in public reports of Vivado for UltraScale+ -2:
+#: issues 226 of corundum (Alveo U200) and 67 of verilog-axi (VU9P).
+REPORTED = ((16, 3, 4.718), (15, 0, 4.166))
+
+
+@pytest.mark.parametrize(("levels", "carries", "ns"), REPORTED)
+def test_levels_take_what_vivado_reports(levels: int, carries: int, ns: float) -> None:
+    """Between nets of one input and of eight; the carry blocks are chained or begin anew."""
+    delays = ULTRASCALE_PLUS
+    ends = delays.clock_to_out.usual + delays.setup.usual
+    logic = (levels - carries) * delays.lut.usual
+    nets_ = levels - carries + 1
+    least = ends + logic + carries * delays.chain.usual + nets_ * delays.net(1, "usual")
+    most = ends + logic + carries * delays.carry.usual + (levels + 1) * delays.net(8, "usual")
+    assert 0.8 * least <= 1000 * ns <= most, (least, most)
+
+
 def test_clocks_and_resets_are_no_wide_nets() -> None:
     cells = [
         Cell(f"r{n}", "FDRE", {"C": [0], "CE": ["1"], "R": [6], "D": [7]}, {"Q": [2000 + n]})

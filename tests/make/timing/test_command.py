@@ -78,7 +78,7 @@ def test_command(small: Netlist, tmp_path: Path) -> None:
     status, text, _ = call("zcu106", "--json", "-")
     assert status == 0
     facts = json.loads(text)
-    usual = 77 + 395 + 92 + 395 + 25 + 35
+    usual = 77 + 208 + 92 + 208 + 25 + 35
     assert facts["clock_mhz"] == 200 and facts["fmax_mhz"]["usual"] == round(1e6 / usual)
     assert not (tmp_path / "timing.json").exists()
     status, text, _ = call("zcu106", "--update")
