@@ -50,17 +50,10 @@ class ChunkCursor(wiring.Component):
         m = Module()
         lanes = self._lanes
         bits = ceil_log2(lanes)
-        # With its length less one, which would be late behind the skid.
-        row = data.StructLayout({"chunk": Chunk, "less": bits + 1})
-        m.submodules.next = chunks = Skid(shape=row)
-        coming, length = chunks.o.p.chunk, self.chunks.p.length[: bits + 1]
-        m.d.comb += [
-            chunks.i.valid.eq(self.chunks.valid),
-            chunks.i.p.chunk.eq(self.chunks.payload),
-            # Bit by bit: a carry chain behind a RAM would be late.
-            chunks.i.p.less.eq(Cat(bit ^ ~length[:n].any() for n, bit in enumerate(length))),
-            self.chunks.ready.eq(chunks.i.ready),
-        ]
+        m.submodules.next = chunks = Skid(shape=Chunk)
+        wiring.connect(m, wiring.flipped(self.chunks), chunks.i)
+        coming = chunks.o.payload
+        length = coming.length[: bits + 1]
         chunk, ends = Signal(Chunk, reset_less=True), Signal(reset_less=True)
         start, total = Signal(bits, reset_less=True), Signal(14, reset_less=True)
         rest, less = (Signal(bits + 1, reset_less=True) for _ in range(2))
@@ -85,7 +78,8 @@ class ChunkCursor(wiring.Component):
                 total.eq(reach),
                 ends.eq(reach <= lanes),
                 rest.eq(coming.length),
-                less.eq(chunks.o.p.less),
+                # Bit by bit: a carry chain would be late.
+                less.eq(Cat(bit ^ ~length[:n].any() for n, bit in enumerate(length))),
                 self.fresh.eq(1),
             ]
         with m.Elif(self.used):

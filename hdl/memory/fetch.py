@@ -9,7 +9,7 @@ from hdl.common.contract import require, taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer, chunk_beat
-from hdl.common.skid import Register, Stage
+from hdl.common.skid import Register, Skid, Stage
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.packet import packet_stream
@@ -79,24 +79,15 @@ class PayloadFetch(wiring.Component):
         waits = self._ask(m, packets, sources, chunks, reads, window)
         self._answers(m, platform, reads, buffer)
         taken_at_once(m, platform, sources.i, "each packet is listed for the join")
-        held, held_valid, held_ready = (
-            Signal(chunk_beat(width), reset_less=True),
-            Signal(),
-            Signal(),
-        )
-        # A register behind the buffer, as a RAM's output is late.
-        m.d.comb += [
-            buffer.o.ready.eq(~held_valid | held_ready),
-            window.level.eq(buffer.level),
-        ]
+        # The packer's ``ready`` comes late, and so does the output of a RAM.
+        m.submodules.joined = joined = Skid(shape=chunk_beat(width))
+        connect(m, joined.o, packer.i)
+        m.d.comb += window.level.eq(buffer.level)
         m.d.sync += [
             window.freed.eq(buffer.o.valid & buffer.o.ready),
-            window.dry.eq(waits & ~buffer.o.valid & ~held_valid),
+            window.dry.eq(waits & ~buffer.o.valid & ~joined.o.valid),
         ]
-        with m.If(buffer.o.ready):
-            m.d.sync += [held_valid.eq(buffer.o.valid), held.eq(buffer.o.payload)]
-        m.d.comb += packer.i.payload.eq(held)
-        self._join(m, sources, packer, held_valid, held_ready)
+        self._join(m, sources, buffer.o, joined.i)
         return m
 
     def _ask(self, m: Module, packets, sources, chunks, reads, window) -> Value:
@@ -186,11 +177,12 @@ class PayloadFetch(wiring.Component):
         with m.If(ends & beat.error):
             increment(m, self.read_errors)
 
-    def _join(self, m: Module, sources, packer, held_valid, held_ready) -> None:
-        """Packet by packet, from the buffer or the inline bytes. These have few lanes: the others
-        need no multiplexer. Inline bytes of a packet that was refused are thrown away."""
+    def _join(self, m: Module, sources, fetched, joined) -> None:
+        """Packet by packet, what was ``fetched`` or the inline bytes. These have few lanes: the
+        others need no multiplexer. Inline bytes of a packet that was refused are thrown away."""
         few = min(INLINE_BITS, self._width)
         ends = Signal()
+        m.d.comb += joined.payload.eq(fetched.payload)
         with m.If(sources.o.payload.drop):
             m.d.comb += [
                 self.inline.ready.eq(sources.o.valid),
@@ -198,19 +190,17 @@ class PayloadFetch(wiring.Component):
             ]
         with m.Elif(sources.o.payload.inline):
             m.d.comb += [
-                packer.i.payload.data[:few].eq(self.inline.payload.data),
-                packer.i.payload.start.eq(self.inline.payload.start),
-                packer.i.payload.count.eq(self.inline.payload.count),
-                packer.i.payload.end.eq(self.inline.payload.end),
-                packer.i.payload.error.eq(self.inline.payload.error),
-                packer.i.valid.eq(self.inline.valid & sources.o.valid),
-                self.inline.ready.eq(packer.i.ready & sources.o.valid),
+                joined.payload.data[:few].eq(self.inline.payload.data),
+                joined.payload.start.eq(self.inline.payload.start),
+                joined.payload.count.eq(self.inline.payload.count),
+                joined.payload.end.eq(self.inline.payload.end),
+                joined.payload.error.eq(self.inline.payload.error),
+                joined.valid.eq(self.inline.valid & sources.o.valid),
+                self.inline.ready.eq(joined.ready & sources.o.valid),
             ]
         with m.Else():
             m.d.comb += [
-                packer.i.valid.eq(held_valid & sources.o.valid),
-                held_ready.eq(packer.i.ready & sources.o.valid),
+                joined.valid.eq(fetched.valid & sources.o.valid),
+                fetched.ready.eq(joined.ready & sources.o.valid),
             ]
-        m.d.comb += sources.o.ready.eq(
-            ends | (packer.i.valid & packer.i.ready & packer.i.payload.end)
-        )
+        m.d.comb += sources.o.ready.eq(ends | (joined.valid & joined.ready & joined.payload.end))

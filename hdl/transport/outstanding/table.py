@@ -44,6 +44,8 @@ def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
             "idle": 1,  # and ``Pop.idle``
             "ends": 1,  # see ``Finish``,
             "ended": entry_bits,  # and the entry that is complete
+            "hits": 1,  # it was the oldest one: gives a poke
+            "pokes": 1,  # another one has been given, or waits
             "timed": 1,  # the timer of ``qp`` starts anew or stops,
         }
     )
@@ -149,8 +151,8 @@ class OutstandingTable(wiring.Component):
         ]
         m.d.sync += now.timed.eq(0)
         m.d.comb += self.timer.valid.eq(now.timed)
-        with m.If(self.poke.ready):
-            m.d.sync += self.poke.valid.eq(0)
+        m.d.comb += self.poke.valid.eq(now.pokes | now.hits)
+        m.d.sync += [now.pokes.eq(self.poke.valid & ~self.poke.ready), now.hits.eq(0)]
         with m.FSM(name="operation") as operation:
             m.d.comb += self.ready.eq(~operation.ongoing("CLEAR"))
             # CLEAR: empties one list after the other; ends when all are, and all entries are free.
@@ -174,7 +176,7 @@ class OutstandingTable(wiring.Component):
         with m.If(looks):
             m.d.comb += lists.read0.index.eq(self.head_req.payload.qp)
         with m.If((head.watched & lists.read0.row.watched) | head.unsent):
-            m.d.sync += self.poke.valid.eq(1)
+            m.d.sync += now.pokes.eq(1)
         return m
 
     def _begin(self, m: Module, now: Signal, shown: Signal, walk: Signal, late) -> None:
@@ -248,7 +250,10 @@ class OutstandingTable(wiring.Component):
         # FINISH: gives a poke if the list is watched or its oldest WQE can end; one cycle. It only
         # looks at the list, so an append begins at once.
         with m.State("FINISH"):
-            self._poke_if(m, now.ends & (row.head == now.ended), now.qp)
+            m.d.sync += [
+                now.hits.eq(now.ends & (row.head == now.ended)),
+                self.poke.payload.qp.eq(now.qp),
+            ]
             m.d.comb += head.watched.eq(1)
             m.next = "IDLE"
             with m.If(self.append.valid):
@@ -257,7 +262,7 @@ class OutstandingTable(wiring.Component):
         # APPEND: the entry becomes the last one of the list; ends when no older poke waits, as it
         # may have one to give.
         with m.State("APPEND"), m.If(~self.poke.valid):
-            self._poke_if(m, self.append.payload.unsent, now.qp)
+            self._poke_if(m, now, self.append.payload.unsent, now.qp)
             m.d.comb += [
                 head.watched.eq(1),
                 head.stands.eq(1),
@@ -347,7 +352,7 @@ class OutstandingTable(wiring.Component):
                     lists.write.row.used.eq(row.used),
                     lists.write.row.tail.eq(row.tail),
                 ]
-            self._poke_if(m, walk.failing, now.qp)
+            self._poke_if(m, now, walk.failing, now.qp)
             self._time(m, now, now.qp, 0, start=0, when=~walk.failing)
             self._read_entry(m, now, row.head)
             m.next = "IDLE"
@@ -399,10 +404,10 @@ class OutstandingTable(wiring.Component):
         free = m.submodules.free
         m.d.comb += [free.give.eq(1), free.given.eq(now.number)]
 
-    def _poke_if(self, m: Module, watched: Value | int, qp: Value) -> None:
+    def _poke_if(self, m: Module, now: Signal, watched: Value | int, qp: Value) -> None:
         m.d.sync += self.poke.payload.qp.eq(qp)
         with m.If(watched):
-            m.d.sync += self.poke.valid.eq(1)
+            m.d.sync += now.pokes.eq(1)
 
     def _time(
         self, m: Module, now: Signal, qp: Value, timeout: Value | int, *, start, when: Value
@@ -433,7 +438,7 @@ class OutstandingTable(wiring.Component):
                 head.behind.eq(behind.number),
                 head.unsent.eq(behind.unsent & more),
             ]
-            self._poke_if(m, now.list.watched & more, qp)
+            self._poke_if(m, now, now.list.watched & more, qp)
             self._time(m, now, qp, timeout, start=more, when=timeout != 0)
             m.d.sync += self.timer.payload.idle.eq(idle)
 
