@@ -250,10 +250,8 @@ class OutstandingTable(wiring.Component):
         # FINISH: gives a poke if the list is watched or its oldest WQE can end; one cycle. It only
         # looks at the list, so an append begins at once.
         with m.State("FINISH"):
-            m.d.sync += [
-                now.hits.eq(now.ends & (row.head == now.ended)),
-                self.poke.payload.qp.eq(now.qp),
-            ]
+            m.d.sync += now.hits.eq(now.ends & (row.head == now.ended))
+            m.d.sync += self.poke.payload.qp.eq(now.qp)
             m.d.comb += head.watched.eq(1)
             m.next = "IDLE"
             with m.If(self.append.valid):
@@ -445,10 +443,7 @@ class OutstandingTable(wiring.Component):
     def _show_behind(self, m: Module, now: Signal, shown: Signal) -> None:
         """Show the entry behind the one that is taken off the list."""
         left = now.list.used & (now.list.head != now.list.tail)
-        m.d.sync += [
-            now.used.eq(left),
-            now.list.used.eq(left),
-            now.list.head.eq(shown.behind.number),
-        ]
+        m.d.sync += [now.used.eq(left), now.list.used.eq(left)]
+        m.d.sync += now.list.head.eq(shown.behind.number)
         self._read_entry(m, now, shown.behind.number)
         m.next = "HEAD-ROW"

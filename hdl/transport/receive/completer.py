@@ -58,9 +58,10 @@ class Completer(wiring.Component):
     (``follows``). Its entry says where its SGEs are.
 
     Members: ``busy`` from the cycle after ``i`` was taken, with ``qp`` whose row is being changed,
-    until all has been handed over: row, ``pop``, ``wake``, ``repoke``; ``ending`` in the last such
-    cycle, or before, when only the ``pop`` is left. ``follows``: the row of ``qp`` is as the next
-    response of the same READ needs it. ``hold``: see Receive.
+    until all has been handed over: row, ``pop``, ``wake``, ``repoke``; ``beside``: requests of
+    other QPs may be worked on meanwhile, as no payload is to be placed before theirs; ``ending`` in
+    the last such cycle, or before, when only the ``pop`` is left. ``follows``: the row of ``qp`` is
+    as the next response of the same READ needs it. ``hold``: see Receive.
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
     Latency: an ACK of one WQE 7 cycles, each further WQE 5; a READ response 10 with its look.
     Throughput: a READ response in 6 cycles while looks come in time; else one packet after the
@@ -89,6 +90,7 @@ class Completer(wiring.Component):
                 "ack_write": Out(TableWrite(QpNumber, QpAck)),
                 "qp": Out(QpNumber),
                 "busy": Out(1),
+                "beside": Out(1),
                 "ending": Out(1),
                 "follows": Out(1),
                 "hold": In(1),
@@ -100,6 +102,7 @@ class Completer(wiring.Component):
         m = Module()
         s = Signal(CompleterState, reset_less=True)
         due = Signal(Due)
+        owes = Signal()  # the packet has payload that has no job yet
         m.submodules.ahead = ahead = OldestAhead()
         follows = Signal()
         events, counted = Signal(Events), Signal(Events)  # now; since the last ``pending``
@@ -159,6 +162,7 @@ class Completer(wiring.Component):
         finishes = fsm.ongoing("JOB") & self.job.valid & self.job.ready & s.finish
         m.d.comb += [
             self.busy.eq(due.work | due.pop),
+            self.beside.eq(~owes),
             self.follows.eq(follows),
             events.req_cqe_error.eq(finishes & (s.status != WcStatus.SUCCESS)),
             events.req_cqe_flush_error.eq(finishes & (s.status == WcStatus.WR_FLUSH_ERR)),
@@ -169,6 +173,10 @@ class Completer(wiring.Component):
             self.pending.payload.pd.eq(s.work.cfg.pd),
         ]
         m.d.sync += counted.eq(counted.as_value() | events.as_value())
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += owes.eq(~self.i.payload.finish & (self.i.payload.header.length != 0))
+        with m.Elif(self.job.valid & self.job.ready & (s.kind != ScatterKind.NONE)):
+            m.d.sync += owes.eq(0)  # jobs of WQEs that end before its own have none
         with m.If(self.pending.valid & self.pending.ready):
             m.d.sync += [counted.eq(0), packet.eq(0)]
         going_on = self._look_ahead(m, s, due, ahead, follows)

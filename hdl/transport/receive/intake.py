@@ -13,15 +13,15 @@ from hdl.ports.context import ContextRead
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.numbers import QpNumber, card_number, ordinal_of
-from hdl.ports.operations import decode_packet, is_type, names_source, unanswered
-from hdl.ports.rows import QpAck, QpRx, QpSent, QpState, RxMessage, SourceKind
+from hdl.ports.operations import decode_packet, is_type, names_source
+from hdl.ports.rows import QpAck, QpRx, QpSent, RxMessage, SourceKind
 from hdl.ports.shared import named_srq
 from hdl.wire.opcodes import XRC_QUEUE, Kind
 
 from ..recovery.qp_timers import TimerKind, TimerRow
 from .completer_ahead import Coming
 from .dropper import DropWork
-from .intake_check import drop_cause, supersedes
+from .intake_check import drop_cause, stopped_sides, supersedes
 from .named_source import NamedSource
 from .types import CompleterWork, Events, Part, ResponderWork
 
@@ -35,15 +35,16 @@ class Intake(wiring.Component):
     request to the responder, a response to the completer. A poke goes to the completer (FINISH),
     then to the responder (FLUSH), as far as its flags ask for it. The responder and the dropper
     work with the rows held here until they are done; meanwhile the next packet's rows are read. The
-    completer takes its work over at once and goes on beside the intake.
+    completer takes its work over at once and goes on beside the intake, and requests of other QPs
+    are worked on meanwhile; one of its own QP waits.
     Spec: IBTA vol 1, 9.6.1 (checks of a packet against its QP), 9.7.5.1.2 (an ACK covers all before
     it).
 
     Members: ``header``, ``poke`` In. ``context``: the QP's rows. ``responder``, ``completer``,
-    ``dropper`` Out: the work; ``ready`` ends it for the first and the last. ``part``: whose turn it
-    is at the shared ports. ``rx_written``, ``ack_written``: rows that responder and completer
-    write, which replace those read before. ``completer_busy``, ``completer_ending`` (in its last
-    cycle), ``completer_qp``: what it is at; ``completer_follows``: see
+    ``dropper`` Out: the work; ``ready`` ends it for the first and the last. ``rx_written``,
+    ``ack_written``: rows that responder and completer write, which replace those read before.
+    ``completer_busy``, ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at;
+    ``completer_beside``, ``completer_follows``: see
     ``Completer``. ``coming``: a READ response that is held for it. ``rest``: nothing new is taken.
     ``hold``: nothing is taken before the completer has ended. ``idle``: nothing is held;
     ``settled``: no packet is on its way behind. ``upcoming`` tells of each packet that will ask for
@@ -67,10 +68,10 @@ class Intake(wiring.Component):
                 "responder": Out(stream.Signature(ResponderWork)),
                 "completer": Out(stream.Signature(CompleterWork)),
                 "dropper": Out(stream.Signature(DropWork)),
-                "part": Out(Part),
                 "rx_written": In(TableWrite(QpNumber, QpRx)),
                 "ack_written": In(TableWrite(QpNumber, QpAck)),
                 "completer_busy": In(1),
+                "completer_beside": In(1),
                 "completer_ending": In(1),
                 "completer_qp": In(QpNumber),
                 "completer_follows": In(1),
@@ -89,12 +90,13 @@ class Intake(wiring.Component):
         work = Signal(ResponderWork, reset_less=True)  # the packet or poke at hand, and its rows
         ack, sent = Signal(QpAck, reset_less=True), Signal(QpSent, reset_less=True)
         cause = Signal(Events)  # why the packet is dropped, one bit
+        part = Signal(Part)  # who works on it
         # ReceiveFlags: what is left to do of a poke; its timer stands still, and has the turn.
         poke, timers = Signal(ACTIVATION_FLAGS), Signal(2)
         stop = Signal()  # the QP must stop
         turn = Signal()  # pokes are served when idle
         poked = work.flush  # the work is a poke, not a packet
-        send_stopped, receive_stopped = self._stopped(m, work, ack)
+        send_stopped, receive_stopped = stopped_sides(m, self._config, work, ack)
         cause_now = drop_cause(m, self._config, work, receive_stopped)
         arriving = decode_packet(m, self._config, self.header.payload.opcode, name="arriving")
         responds = Signal()  # a packet is held: a READ response or the answer to an atomic
@@ -103,16 +105,17 @@ class Intake(wiring.Component):
         unsettled, waits = self._unsettled(m, arriving), Signal()
         m.d.comb += index.eq(Mux(turn, self.poke.payload.qp, pair))
         m.d.comb += waits.eq(self.rest | (self.completer_busy & self.hold))
-        free = self._completer_free(work, responds)
+        free = self._free(work, responds)
         # The next packet says all that this QP's one does, which the completer cannot take yet.
         replaces = supersedes(m, self.header, arriving, work, sent) & ~self.header.ready
         replaced = Signal()
         given = Signal()  # responder or dropper has done with the work
         asked = Signal()  # it is not, and the rows of the next packet have been asked for,
         peeked = Signal()  # and are here
-        written = Signal()  # the responder's row, in the cycle before: not yet what is read then
+        written, missed = Signal(), Signal()  # see ``_load_ahead``
         due = Signal()  # the rows of the packet or poke at hand are not here yet
-        m.d.sync += [asked.eq(0), written.eq(self.rx_written.enable), replaced.eq(0)]
+        m.d.sync += [asked.eq(0), replaced.eq(0)]
+        m.d.sync += [written.eq(self.rx_written.enable), missed.eq(self.ack_written.enable)]
         named = self._named(m, work)
         m.d.comb += [
             peeked.eq(asked & self.context.valid),
@@ -140,10 +143,10 @@ class Intake(wiring.Component):
                     m.next = "ROWS"
                 with m.Elif(~rests):
                     m.d.sync += turn.eq(self.poke.valid)
-            self._keep_rows(m, work, (ack, sent), timers, due, named)
+            self._keep_rows(m, work, (ack, sent), (timers, due, missed), named)
             # CHECK: decides which part works on it, and whether the queue that it names is one of
-            # its domain; ends when the completer can take work. Until then a later ACK may replace
-            # the one at hand.
+            # its domain; ends when the completer can take work, or a request may pass beside it.
+            # Until then a later ACK may replace the one at hand.
             with m.State("CHECK"):
                 m.next = "HAND-OVER"
                 self._judge(m, work, named)
@@ -158,19 +161,19 @@ class Intake(wiring.Component):
                     self._take_packet(m, work, arriving)
                     increment(m, self.merged_acks)
                 with m.If(~free):
-                    m.next = "CHECK"  # the ports that it shares are its own until it ends
+                    m.next = "CHECK"
                 with m.Elif(~poked):
                     other = Mux(work.operation.response, Part.COMPLETER, Part.RESPONDER)
-                    m.d.sync += self.part.eq(Mux(cause_now.as_value() != 0, Part.FRONT, other))
+                    m.d.sync += part.eq(Mux(cause_now.as_value() != 0, Part.FRONT, other))
                 with m.Else():
-                    self._choose_half(m, poke, timers, stop, receive_stopped)
+                    self._choose_half(m, part, poke, timers, stop, receive_stopped)
             # HAND-OVER: offers the work; ends when the completer has taken it, or when responder or
             # dropper have done with it. Then the next packet is taken at once if its rows are here.
             with m.State("HAND-OVER"):
                 m.d.comb += [
-                    self.responder.valid.eq(self.part == Part.RESPONDER),
-                    self.completer.valid.eq(self.part == Part.COMPLETER),
-                    self.dropper.valid.eq(self.part == Part.FRONT),
+                    self.responder.valid.eq(part == Part.RESPONDER),
+                    self.completer.valid.eq(part == Part.COMPLETER),
+                    self.dropper.valid.eq(part == Part.FRONT),
                 ]
                 with m.If(~poked & self.responder.valid):
                     self._read_rows(m, pair, self.header.valid & (peeked | ~asked))
@@ -186,11 +189,8 @@ class Intake(wiring.Component):
                 rest = self.rest | unsettled
                 with m.If(given & peeked & ~self.poke.valid & ~rest & ~self.hold):
                     m.d.comb += self.header.ready.eq(1)
-                    self._load_rows(m, work, ack, sent)
+                    self._load_ahead(m, work, (ack, sent), pair, (written, missed))
                     self._take_packet(m, work, arriving)
-                    self._load_qp(m, work, pair)
-                    with m.If((self.rx_written.enable | written) & (pair == work.qp)):
-                        m.d.sync += work.rx.eq(self.rx_written.row)
                     self._go_on(m, self._use_ahead(m, work, arriving, named))
             # NOTHING: there was nothing to do for a poke; ends by itself.
             with m.State("NOTHING"):
@@ -204,12 +204,11 @@ class Intake(wiring.Component):
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
 
-    def _keep_rows(self, m, work, rows, timers, due, source):
+    def _keep_rows(self, m, work, rows, state, source):
         """The rows that were read. One that is written in the cycle in which it is read comes as it
         was before, and is read again: the word of a write is too late to wait for with the packet.
         Rows that are written later replace what has been read."""
-        missed = Signal()
-        m.d.sync += missed.eq(self.ack_written.enable)
+        timers, due, missed = state
         # ROWS: keeps the rows; ends when they are here, and none was written as they were read.
         with m.State("ROWS"):
             valid = self.context.valid
@@ -335,18 +334,6 @@ class Intake(wiring.Component):
             m.d.sync += named.give(work)
         return names_source(self._config, arriving) & ~named.here
 
-    def _stopped(self, m, work, ack):
-        """Which sides of the QP have stopped, send and receive. An error of the send side leads to
-        ERR with a reliable QP, which stops both; to SQE with others, which receive on (IBTA vol 1,
-        10.3.1). One of the receive side always leads to ERR."""
-        send_stopped, receive_stopped = Signal(), Signal()
-        stopped = (work.cfg.state == QpState.ERR) | work.rx.error
-        m.d.comb += [
-            send_stopped.eq(stopped | ack.error),
-            receive_stopped.eq(stopped | (ack.error & ~unanswered(self._config, work.cfg.type))),
-        ]
-        return send_stopped, receive_stopped
-
     def _unsettled(self, m, arriving):
         """The packet that arrives may take a receive WQE, and a WRITE that may still be dropped is
         on its way."""
@@ -357,33 +344,36 @@ class Intake(wiring.Component):
         m.d.sync += written.eq((self.header.ready & writes) | (written & ~self.settled))
         return self.header.valid & silent & arriving.receive & written
 
-    def _completer_free(self, work, data):
-        """The completer can take work, or will in the next cycle: another QP's, or the next
-        response of the READ that it is at."""
-        ends = (self.completer_qp != work.qp) | (data & self.completer_follows)
-        return ~self.completer_busy | (self.completer_ending & ends)
+    def _free(self, work, data):
+        """The work at hand can go on: the completer can take it, or will in the next cycle, as
+        another QP's or the next response of the READ that it is at; or it is a request of another
+        QP, and the completer has no payload to place before that of the request."""
+        other = self.completer_qp != work.qp
+        passes = ~work.flush & ~work.operation.response & self.completer_beside & other
+        ends = self.completer_ending & (other | (data & self.completer_follows))
+        return ~self.completer_busy | ends | passes
 
     def _pair(self):
         """The pair index that the packet which arrives asks for."""
         config, header = self._config, self.header.payload
         return card_number(config, "qps", ordinal_of(config, header.function), header.dest_qp)
 
-    def _choose_half(self, m, poke, timers, stop, receive_stopped):
+    def _choose_half(self, m, part, poke, timers, stop, receive_stopped):
         """Which part sees to a poke, and what is left of it; nobody if it asks for nothing."""
         with m.If((poke & ReceiveFlags.FAIL.value) != 0):
             m.d.sync += [
-                self.part.eq(Part.FRONT),
+                part.eq(Part.FRONT),
                 stop.eq(1),
                 poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
             ]
         with m.Elif((poke & ReceiveFlags.FINISH.value) != 0):
-            m.d.sync += [self.part.eq(Part.COMPLETER), poke.eq(poke & ~ReceiveFlags.FINISH.value)]
+            m.d.sync += [part.eq(Part.COMPLETER), poke.eq(poke & ~ReceiveFlags.FINISH.value)]
             m.d.sync += timers[1].eq(0)
         with m.Elif(((poke & ReceiveFlags.TIMEOUT.value) != 0) & timers[0]):
-            m.d.sync += [self.part.eq(Part.COMPLETER), poke.eq(poke & ReceiveFlags.FLUSH.value)]
+            m.d.sync += [part.eq(Part.COMPLETER), poke.eq(poke & ReceiveFlags.FLUSH.value)]
             m.d.sync += timers[1].eq(1)
         with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & receive_stopped):
-            m.d.sync += [self.part.eq(Part.RESPONDER), poke.eq(0)]
+            m.d.sync += [part.eq(Part.RESPONDER), poke.eq(0)]
         with m.Else():
             m.next = "NOTHING"
 
@@ -417,6 +407,18 @@ class Intake(wiring.Component):
             ack.eq(rows.ack),
             sent.eq(rows.sent),
         ]
+
+    def _load_ahead(self, m, work, rows, pair, late):
+        """The rows of the QP ``pair`` that have been read ahead, but for those that are being
+        written, or were in the cycle before: ``late``, the responder's and the completer's."""
+        (ack, sent), (written, missed) = rows, late
+        self._load_rows(m, work, ack, sent)
+        self._load_qp(m, work, pair)
+        with m.If((self.rx_written.enable | written) & (pair == work.qp)):
+            m.d.sync += work.rx.eq(self.rx_written.row)
+        acked = self.ack_written
+        with m.If((acked.enable | missed) & (acked.index == pair)):
+            m.d.sync += ack.eq(acked.row)
 
     def _take_packet(self, m, work, operation):
         m.d.sync += [work.header.eq(self.header.payload), work.operation.eq(operation)]

@@ -7,14 +7,14 @@ from hdl.abi.enums import QpType
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.numbers import number_in
-from hdl.ports.operations import is_datagram, packet_serves
+from hdl.ports.operations import is_datagram, packet_serves, unanswered
 from hdl.ports.rows import QpState
 from hdl.wire.constants import MAPPED_BITS
 
 from ..recovery.segment import PSN_BLOCK
 from .types import Events, ResponderWork, is_plain_ack
 
-__all__ = ["drop_cause", "supersedes"]
+__all__ = ["drop_cause", "stopped_sides", "supersedes"]
 
 
 def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value) -> data.View:
@@ -53,6 +53,21 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value
     with m.Elif(datagram & (header.qkey != cfg.qkey)):
         m.d.comb += cause.bad_qkey.eq(1)
     return cause
+
+
+def stopped_sides(
+    m: Module, config: NicConfig, work: ResponderWork, ack: data.View
+) -> tuple[Signal, Signal]:
+    """Which sides of the QP have stopped, send and receive. An error of the send side leads to
+    ERR with a reliable QP, which stops both; to SQE with others, which receive on (IBTA vol 1,
+    10.3.1). One of the receive side always leads to ERR."""
+    send_stopped, receive_stopped = Signal(), Signal()
+    stopped = (work.cfg.state == QpState.ERR) | work.rx.error
+    m.d.comb += [
+        send_stopped.eq(stopped | ack.error),
+        receive_stopped.eq(stopped | (ack.error & ~unanswered(config, work.cfg.type))),
+    ]
+    return send_stopped, receive_stopped
 
 
 def supersedes(

@@ -1,6 +1,6 @@
 """The receive side of the transport: received packets to scatter jobs, effects and QP state."""
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -38,6 +38,7 @@ from .commit import Commit
 from .completer import Completer
 from .dropper import Dropper
 from .intake import Intake
+from .job_turns import JobTurns
 from .pieces import OpenRequests
 from .responder import Responder
 from .types import (
@@ -165,6 +166,7 @@ class Receive(wiring.Component):
             intake.settled.eq(commit.idle),
             intake.hold.eq(self.hold),
             intake.completer_busy.eq(completer.busy),
+            intake.completer_beside.eq(completer.beside),
             intake.completer_ending.eq(completer.ending),
             intake.completer_qp.eq(completer.qp),
             intake.completer_follows.eq(completer.follows),
@@ -199,7 +201,7 @@ class Receive(wiring.Component):
             m.d.comb += self.ready.eq(requests.ready)
         self._share_tables(m, intake, (responder, dropper), completer, commit)
         parts = {Part.FRONT: dropper, Part.RESPONDER: responder, Part.COMPLETER: completer}
-        self._share_streams(m, intake.part, parts, commit, jobs.i)
+        self._share_streams(m, platform, parts, commit, jobs.i)
         self._contract(m, platform, parts, commit)
         for name in Counters.members:
             now = self.counted.valid & self.counted.payload.events[name]
@@ -250,23 +252,29 @@ class Receive(wiring.Component):
         for name in ("index", "row", "enable"):
             m.d.comb += getattr(port, name).eq(getattr(source, name))
 
-    def _share_streams(self, m, part, parts, commit, job):
-        """Streams that the part at work has for itself until it is done."""
-        for name, outer in (
-            ("repoke", self.repoke),
-            ("job", job),
-            ("pending", commit.pending),
-        ):
-            with m.Switch(part):
-                for turn, one in parts.items():
-                    if hasattr(one, name):
-                        inner = getattr(one, name)
-                        with m.Case(turn):
-                            m.d.comb += [
-                                outer.valid.eq(inner.valid),
-                                outer.payload.eq(inner.payload),
-                                inner.ready.eq(outer.ready),
-                            ]
-        with m.If(commit.repoke.valid):
-            m.d.comb += [self.repoke.valid.eq(1), self.repoke.payload.eq(commit.repoke.payload)]
-        m.d.comb += commit.repoke.ready.eq(self.repoke.ready)
+    def _share_streams(self, m, platform, parts, commit, job):
+        """Streams of several parts. Responder and dropper work one at a time, the completer beside
+        them: its pokes wait for theirs."""
+        dropper, responder, completer = parts.values()
+        m.submodules.turns = turns = JobTurns()
+        m.d.comb += turns.decided.eq(commit.decided)
+        for name, outer in (("job", turns.request_job), ("pending", turns.request_pending)):
+            drops, answers = getattr(dropper, name), getattr(responder, name)
+            m.d.comb += [
+                outer.valid.eq(drops.valid | answers.valid),
+                outer.payload.eq(Mux(drops.valid, drops.payload, answers.payload)),
+                drops.ready.eq(outer.ready),
+                answers.ready.eq(outer.ready),
+            ]
+            text = "a packet is dropped, or a request is worked on"
+            require(m, platform, ~(drops.valid & answers.valid), text)
+        wiring.connect(m, completer.job, turns.completer_job)
+        wiring.connect(m, completer.pending, turns.completer_pending)
+        wiring.connect(m, turns.job, job)
+        wiring.connect(m, turns.pending, commit.pending)
+        pokes = (completer.repoke, responder.repoke, commit.repoke)
+        m.d.comb += pokes[0].ready.eq(self.repoke.ready & ~pokes[1].valid)
+        m.d.comb += [one.ready.eq(self.repoke.ready) for one in pokes[1:]]
+        for one in pokes:
+            with m.If(one.valid):
+                m.d.comb += [self.repoke.valid.eq(1), self.repoke.payload.eq(one.payload)]

@@ -375,7 +375,7 @@ class Responder(wiring.Component):
 
     def _hand_over(self, m, work, verdict, updating):
         """Job, record, rows and resource that follow from the verdict."""
-        cfg, rx, outcome = work.cfg, work.rx, verdict.outcome
+        cfg, outcome = work.cfg, verdict.outcome
         pending, atomic = self.pending.payload, self.atomic.payload
         changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
         front = extra(self._config, work, verdict)
@@ -388,9 +388,7 @@ class Responder(wiring.Component):
         m.d.comb += [
             self.rx_write.index.eq(work.qp),
             self.rx_write.enable.eq(updating & changes),
-            self.resource_write.index.eq(
-                cfg.read_base + (rx.read_tail & (cfg.max_dest_rd_atomic - 1))
-            ),
+            self.resource_write.index.eq(verdict.facts.resource),
             self.resource_write.enable.eq(updating & saves(work, verdict)),
             atomic.compares.eq(work.operation.compares),
             atomic.swap_add.eq(work.header.swap_add),

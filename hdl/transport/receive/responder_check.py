@@ -42,7 +42,8 @@ class RequestFacts(data.Struct):
     crowded: 1  # so is this, and its QP answers as many READs as it may
     packets: 24  # PSNs it takes
     msn: 24  # of the message behind
-    wraps: 1  # the next resource of a READ is the first one again
+    resource: 16  # of a READ or an atomic: the next one
+    wraps: 1  # the one behind it is the first one again
     after: 33  # bytes of the message up to and with this packet
     va: 64  # where its payload, or its response, begins
     key: 32
@@ -171,6 +172,7 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
         facts.read_full.eq(operation.data & numbered),
         facts.crowded.eq(crowded | (facts.places & numbered)),
         facts.msn.eq(raised(rx.msn, C(1))),
+        facts.resource.eq(cfg.read_base + (rx.read_tail & (cfg.max_dest_rd_atomic - 1))),
         facts.wraps.eq(rx.read_tail + 1 == cfg.max_dest_rd_atomic),
         facts.packets.eq(
             Mux(operation.by_length, packet_count(m, cfg.path_mtu, header.dma_length), 1)

@@ -265,7 +265,7 @@ def drive_resource(
         row.rkey.eq(header.rkey),
         row.length.eq(request_length(config, work)),
         row.psn.eq(header.psn),
-        row.msn.eq(Mux(v.outcome == Outcome.ANEW, work.rx.msn, work.rx.msn + 1)),
+        row.msn.eq(Mux(v.outcome == Outcome.ANEW, work.rx.msn, v.facts.msn)),
         row.number.eq(work.rx.read_tail),
         row.atomic.eq(holds_result(config, work.operation)),
     ]

@@ -191,6 +191,28 @@ FAULTS = (
         because="the signal is right wherever else it is read",
         tests=RECEIVE,
     ),
+    # Requests beside the completer.
+    Fault(
+        name="record-without-its-job",
+        what="records of one side come between a job of the other and its record",
+        force=Force("hdl.transport.receive.job_turns:JobTurns", "kept", stuck(0)),
+        tests=("tests/transport/test_job_turns.py",),
+    ),
+    Fault(
+        name="request-before-older-payload",
+        what="the payload of a request is placed before that of a response that came before it",
+        force=Force("hdl.transport.receive.completer:Completer", "beside", stuck(1)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="row-read-too-early",
+        what="the row of a packet that waits is as it was before the completer wrote it",
+        file="hdl/transport/receive/intake.py",
+        old="with m.If((acked.enable | missed) & (acked.index == pair)):",
+        new="with m.If(acked.enable & (acked.index == pair)):",
+        because="the signal is right wherever else it is read",
+        tests=("tests/transport/test_intake.py",),
+    ),
     # Ahead of the checks.
     Fault(
         name="behind-a-refusal-executed",
