@@ -19,6 +19,7 @@ from hdl.config import NicConfig
 from hdl.csr.counter_names import DROP_REASONS
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
 from hdl.ports.latency import ReceiveSteps
+from hdl.ports.operations import early_facts
 from hdl.ports.packet import packet_stream
 from hdl.ports.shared import in_va
 from hdl.ports.trace import Verdict
@@ -165,6 +166,8 @@ class Ingress(wiring.Component):
             "length": (decoder.bounds.length, bounded),
             "datagram": (self._datagram(parser), laid_out),
         }
+        for name, codes in early_facts(self._config).items():
+            late[name] = parser.o.opcode.matches(*codes), laid_out
         late = {
             name: delayed(m, value, DECISION - stage, name=name)
             for name, (value, stage) in late.items()

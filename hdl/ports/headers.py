@@ -119,6 +119,8 @@ class RxHeader(data.Struct):
     """
 
     opcode: 8
+    takes: 1  # ``early_facts`` of the opcode
+    silent: 1
     solicited: 1
     ack_request: 1
     pkey: 16

@@ -39,6 +39,7 @@ __all__ = [
     "RequestOperation",
     "decode_packet",
     "decode_request",
+    "early_facts",
     "is_atomic_write",
     "is_copy",
     "is_datagram",
@@ -172,6 +173,19 @@ def decode_packet(
         if row.transport in served and row.feature not in lacking
     }
     return _decode(m, opcode, PacketOperation, rows, name)
+
+
+def early_facts(config: NicConfig) -> dict[str, tuple[int, ...]]:
+    """What an ``RxHeader`` says of its opcode before that is decoded, and the opcodes of which it
+    is true: ``takes``: a receive WQE of its QP's own source; ``silent``: so it does, and its
+    service has no answers."""
+    rows = {
+        code: row
+        for code, row in OPCODES.items()
+        if row.transport in services(config) and row.receive and row.transport != Transport.XRC
+    }
+    silent = (code for code, row in rows.items() if row.answer is not Answer.ACK)
+    return {"takes": tuple(rows), "silent": tuple(silent)}
 
 
 def decode_request(

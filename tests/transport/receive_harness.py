@@ -29,6 +29,7 @@ from hdl.ports.jobs import (
     ScatterChecked,
     ScatterJob,
 )
+from hdl.ports.operations import early_facts
 from hdl.ports.regions import RegionRequest
 from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource, ReadSink
 from hdl.transport.receive.types import Counters
@@ -72,6 +73,7 @@ _FLAGS_OUT = (*INPUTS, *OUTPUTS, *TABLES, *WRITES)
 _INDICES = [f"{name}_index" for name in (*TABLES, *WRITES)]
 _LOOKED_AT = ("flags_out", "settled", *OUTPUTS, *WRITES, *_INDICES)
 _REPLIES = ("ack", "nak", "read", "replay")
+_EARLY = early_facts(CONFIG)
 
 
 @cache
@@ -220,7 +222,9 @@ class Harness:
             and self._chance()
         ):
             self._in["header"] = 1
-            self._pins["header"].drive(pack(RxHeader, self._header[0]))
+            header = self._header[0]
+            early = {name: header["opcode"] in codes for name, codes in _EARLY.items()}
+            self._pins["header"].drive(pack(RxHeader, header | early))
         if self._may_offer() and not self._in["poke"] and self.pokes and self._chance():
             self._in["poke"] = 1
             self._offered = qp, flags = self.pokes.popitem(last=False)

@@ -8,6 +8,7 @@ import pytest
 
 from hdl.abi.enums import QpType
 from hdl.config import NicConfig
+from hdl.ports.operations import early_facts
 from hdl.ports.rows import QpState, RxMessage, SourceKind
 from hdl.transport.receive.intake import Intake
 from hdl.wire.opcodes import QP_CODE, XRC_QUEUE
@@ -97,7 +98,8 @@ def play(packets, *, holds, late=lambda: 0, gap=lambda: 0):
             if pause := gap():
                 await ctx.tick().repeat(pause)
             row = {"opcode": opcode, "dest_qp": qp, "function": FUNCTION, "pkey": 0xFFFF}
-            ctx.set(header.payload, row | {"src_mac": number})
+            takes = opcode in early_facts(CONFIG)["takes"]
+            ctx.set(header.payload, row | {"src_mac": number, "takes": takes})
             ctx.set(header.valid, 1)
             await ctx.tick().until(header.ready)
             ctx.set(header.valid, 0)

@@ -124,7 +124,7 @@ class Intake(wiring.Component):
                 | (self.dropper.valid & self.dropper.ready)
             ),
         ]
-        self._hint(m, peeked & arriving.receive & ~names_source(self._config, arriving))
+        self._hint(m, peeked & self.header.payload.takes)
         self._offer(m, work, (ack, sent), send_stopped, timers)
         with m.FSM(name="intake") as fsm:
             # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
@@ -342,7 +342,7 @@ class Intake(wiring.Component):
         writes = self.header.valid & silent & (arriving.kind == Kind.WRITE)
         # ``ready`` settles late: as one function, without an enable in front of it.
         m.d.sync += written.eq((self.header.ready & writes) | (written & ~self.settled))
-        return self.header.valid & silent & arriving.receive & written
+        return self.header.valid & self.header.payload.silent & written
 
     def _free(self, work, data):
         """The work at hand can go on: the completer can take it, or will in the next cycle, as
