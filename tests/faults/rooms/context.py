@@ -56,6 +56,12 @@ FAULTS = (
         tests=REGION_KEYS,
     ),
     Fault(
+        name="layouts-of-too-many-entries",
+        what="an indirect key gets more entries than it has room for",
+        force=Force("hdl.context.region_keys:RegionKeys", "fits", stuck(1)),
+        tests=(f"{REGION_KEYS[0]}::test_every_change_is_as_the_rows_allow[0-config1]",),
+    ),
+    Fault(
         name="window-beyond-its-region",
         what="a window may have more bytes than its region",
         force=Force("hdl.context.region_keys:RegionKeys", "furthest", stuck((1 << 65) - 1)),

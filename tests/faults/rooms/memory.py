@@ -8,6 +8,7 @@ __all__ = ["FAULTS"]
 FUNCTIONS = ("tests/nic/test_functions.py::test_two_functions",)
 KEYS = ("tests/memory/test_translate.py",)
 INDIRECT = "tests/memory/test_indirect_keys.py"
+LAYOUT = "tests/memory/test_layout.py"
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
 SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
 ATOMIC = ("tests/memory/test_atomic.py",)
@@ -63,6 +64,24 @@ FAULTS = (
         what="what comes back for the walk of an indirect key's entries goes to the page cache",
         force=Force("hdl.memory.share:ReadShare", "owners.r_data", stuck(0)),
         tests=(f"{INDIRECT}::test_entries_of_regions_with_pages",),
+    ),
+    Fault(
+        name="layout-of-before",
+        what="an access uses the entries of a layout that its key had not, or has no more",
+        force=Force("hdl.memory.layout:LayoutReader", "stale", stuck(0)),
+        tests=(f"{LAYOUT}::test_entries_of_another_layout",),
+    ),
+    Fault(
+        name="layout-without-rows",
+        what="all rows of an interleaved layout lie where the first one lies",
+        force=Force("hdl.memory.layout:LayoutWalk", "times", stuck(0)),
+        tests=(f"{LAYOUT}::test_ranges",),
+    ),
+    Fault(
+        name="layout-walked-for-ever",
+        what="a layout whose entries have no bytes is walked again and again",
+        force=Force("hdl.memory.layout:LayoutWalk", "barren", stuck(0)),
+        tests=(f"{LAYOUT}::test_entries_without_bytes",),
     ),
     Fault(
         name="page-size-ignored",

@@ -253,6 +253,12 @@ FAULTS = (
         tests=("tests/queues/test_queues.py::test_engine[events-64]",),
     ),
     Fault(
+        name="slot-of-the-other-reader",
+        what="what the gather has read of a line is lost when a layout's slots are read",
+        force=Force("hdl.queues.wqe.tap:LineTap", "other", stuck(0)),
+        tests=("tests/queues/test_line_tap.py::test_both_get_their_slots",),
+    ),
+    Fault(
         name="wqe-format-ignored",
         what="every WQE is decoded as if it had the first format",
         force=Force("hdl.queues.wqe.decode:WqeDecode", "wqe_format", stuck(0)),
