@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from hdl.abi.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from sim.guest.driver.platform import Octets
-from sim.guest.verbs import AH, MR, QP, SGE, SRQ, WC, RecvWR, SendWR
+from sim.guest.verbs import AH, MR, QP, SGE, SRQ, WC, Mkey, RecvWR, SendWR
 
 __all__ = [
     "OPEN",
@@ -29,6 +29,7 @@ __all__ = [
     "compare",
     "finished",
     "good",
+    "pieces",
 ]
 
 #: Q_Key of datagram QPs.
@@ -135,7 +136,8 @@ class Lane:
 
     number: of the pair of QPs. requester: number of the side that posts, on ``qp``; the other one
     posts receives, to ``receives``. source, sink: regions that messages come from and go to. way:
-    to the other node, of datagrams. srq_num: the receive queue that requests name, of XRC.
+    to the other node, of datagrams. srq_num: the receive queue that requests name, of XRC. layouts:
+    by place the indirect key that requests name in the place of their pieces.
     """
 
     number: int
@@ -147,6 +149,13 @@ class Lane:
     receives: QP | SRQ
     way: AH | None = None
     srq_num: int | None = None
+    layouts: Mapping[int, Mkey] = field(default_factory=dict)
+
+
+def pieces(region: MR, at: int, size: int, count: int) -> list[SGE]:
+    """The ``size`` bytes of a region from ``at``, in so many equal pieces."""
+    cuts = [size * n // count for n in range(count + 1)]
+    return [region.sge(at + first, end - first) for first, end in pairwise(cuts)]
 
 
 class Flow:
@@ -220,6 +229,8 @@ class Flow:
             local, remote = remote, local
         bare = WORK_REQUESTS[opcode].placement
         pieces = [] if bare else self._pieces(local, at, shape.size)
+        if at in self.lane.layouts:
+            pieces = [self.lane.layouts[at].sge(0, shape.size)]
         if traffic.copies:
             pieces.insert(0, remote.sge(at, shape.size))
         request = SendWR(self.number << _SEQUENCE | sequence, opcode, pieces, flags)
@@ -241,8 +252,7 @@ class Flow:
 
     def _pieces(self, region: MR, at: int, size: int) -> list[SGE]:
         """The ``size`` bytes of a region from ``at``, cut as the traffic wants."""
-        cuts = [size * n // self.traffic.sges for n in range(self.traffic.sges + 1)]
-        return [region.sge(at + first, end - first) for first, end in pairwise(cuts)]
+        return pieces(region, at, size, self.traffic.sges)
 
     def _operands(self, at: int) -> tuple[int, ...]:
         """Of the next atomic on the word at ``at``, whose result is compared before the next."""

@@ -131,6 +131,13 @@ Say = Callable[[str], None]
     help="Pieces of each message in memory, an SGE each.",
 )
 @click.option("--use-srq", is_flag=True, help="The QPs of a node share one receive queue.")
+@click.option(
+    "--mkey",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Messages come from indirect keys of so many entries.",
+)
 @click.option("--mp-wr", is_flag=True, help="Each receive takes several messages of a packet.")
 @click.option(
     "--without",

@@ -90,6 +90,7 @@ class Plan:
     ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
     of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue, or
     of XRC from ``XRC_QUEUES``; ``mp_wr``: each receive takes several messages, of a packet each;
+    ``mkey``: entries of the indirect key that each place of a message has, 0: it has none;
     ``sges``: of each request and of each receive, which cut a message into equal pieces.
     ``cold``: no warm-up, so the first packets meet an idle card. ``card``: the other
     fields of the cards' ``NicConfig``; without them the default card, or that for more QPs.
@@ -124,6 +125,7 @@ class Plan:
     connection: str = "RC"
     use_srq: bool = False
     mp_wr: bool = False
+    mkey: int = 0
     sges: int = 1
     cold: bool = False
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -134,6 +136,8 @@ class Plan:
         self._check_kinds()
         if self.mp_wr:
             self._check_pieces()
+        if self.mkey:
+            self._check_layouts()
         for size in self.sizes:
             self._check_size(size)
 
@@ -200,6 +204,16 @@ class Plan:
         if max(self.sizes) > self.mtu:
             raise ValueError(f"--size with --mp-wr must be at most --mtu {self.mtu}")
 
+    def _check_layouts(self) -> None:
+        """Messages out of indirect keys go with the operation, and there are enough keys."""
+        others = self.sges > 1 or self.mp_wr or self.inline or len(self.sizes) > 1
+        if self.op not in ("write_bw", "send_bw") or others or self.connection != "RC":
+            raise ValueError(f"--mkey is for one size of write_bw and send_bw: not with {self.op}")
+        within("--mkey", self.mkey, 1, min(self.config.max_sge, *self.sizes))
+        (size,) = self.sizes
+        keys = self.qps * self.shape(size).slots
+        within("the number of places with --mkey", keys, 1, self.config.layouts)
+
     def _check_service(self) -> None:
         """The operation is one of the service's."""
         if self.connection not in CONNECTIONS:
@@ -240,7 +254,7 @@ class Plan:
     def config(self) -> NicConfig:
         """The cards that are measured."""
         more = self.card or (MANY if self.qps > USUAL_QPS else {})
-        switches = {"xrc": self.connection == "XRC", "mp_wr": self.mp_wr}
+        switches = {"xrc": self.connection == "XRC", "mp_wr": self.mp_wr, "mkeys": self.mkey > 0}
         more = {**self.kind.card, **{name: on for name, on in switches.items() if on}, **more}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 

@@ -169,6 +169,8 @@ def header(plan: Plan) -> Iterator[str]:
         rows.append(("Receives", f"from {queues}"))
     if plan.mp_wr:
         rows.append(("Receives", f"of {PIECES} messages each"))
+    if plan.mkey:
+        rows.append(("Messages", f"from indirect keys of {plan.mkey} entries"))
     if plan.sges > 1:
         rows.append(("SGEs", f"{plan.sges} a message"))
     if plan.kind.told:

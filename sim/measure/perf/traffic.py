@@ -23,11 +23,22 @@ from sim.guest.verbs import (
     XRCD,
     AHAttr,
     GlobalRoute,
+    Mkey,
     MpWr,
     QPInitAttr,
     SrqAttr,
 )
-from sim.measure.flow import PIECES, QKEY, Flow, Lane, PieceFlow, Shape, Traffic
+from sim.measure.flow import (
+    PIECES,
+    QKEY,
+    Flow,
+    Lane,
+    PieceFlow,
+    Shape,
+    Traffic,
+    finished,
+    pieces,
+)
 from sim.measure.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, XRC_QUEUES, Plan
 from sim.measure.side import Side
 from sim.models.impairments import Impairments
@@ -54,6 +65,8 @@ class Ends:
         #: Of XRC, for each of them the receive queue that its requests name, and their domain.
         self.queues: list[SRQ] = []
         self._xrcd: XRCD | None = None
+        #: Of each side's QPs, by their number and a place, the indirect key of a message there.
+        self._layouts: tuple[dict[int, dict[int, Mkey]], ...] = ({}, {})
 
     async def set_up(self, say: Callable[[str], None]) -> None:
         """Make all objects, then stop the firmware: the hardware is alone from here on."""
@@ -133,6 +146,21 @@ class Ends:
                 continue
             used, srqs = zip(*((side.cqs[number], side.srq) for side in self.sides), strict=True)
             self.qps.append(await connect(nodes, pds, used, options, srqs))
+            if plan.mkey:
+                for side in (0, 1) if plan.bidirectional else (0,):
+                    await self._lay_out(pds[side], side, i)
+
+    async def _lay_out(self, pd: PD, side: int, number: int) -> None:
+        """An indirect key for each place of a QP's source, of so many pieces as are wanted."""
+        plan, (size,) = self.plan, self.plan.sizes
+        source, found = self.sides[side].source, dict[int, Mkey]()
+        for at in plan.places_of(number, size):
+            found[at] = await Mkey.create(pd, plan.mkey)
+            entries = pieces(source, at, size, plan.mkey)
+            wr = found[at].list_wr(entries, Access.LOCAL_WRITE | Access.REMOTE_READ)
+            await self.qps[number][side].post_send(wr)
+            finished(await self.sides[side].cqs[number * plan.cqs // plan.qps].wait())
+        self._layouts[side][number] = found
 
     async def _extended(self, pds: Sequence[PD], number: int, options: QpOptions) -> None:
         """An XRC connection, with a receive queue of its own in the domain of the second side, or
@@ -167,6 +195,7 @@ class Ends:
             receives=named or other.srq or peer,
             way=me.peer if plan.connection == "UD" else None,
             srq_num=None if named is None else named.srq_num,
+            layouts=self._layouts[requester].get(number, {}),
         )
         traffic = Traffic(
             plan.op,

@@ -16,6 +16,7 @@ from sim.wire.packets import Dissected, dissect
 from sim.wire.pcap import read_pcap
 from tests.nic.test_nic import model
 
+MKEYS = dict.fromkeys(("placement", "persistence", "memcpy", "xrc"), True)
 BANDWIDTH: list[dict[str, Any]] = [
     {"op": "write_bw", "sizes": (64, 5000), "qps": 3, "inline": 64},
     {"op": "send_bw", "sizes": (1, 3000), "bidirectional": True},
@@ -27,6 +28,8 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "XRC"},
     # On the card of tests/nic/test_mp_wr.py.
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "mp_wr": True, "card": {"xrc": True}},
+    # On the card of tests/nic/test_mkeys.py.
+    {"op": "write_bw", "sizes": (3000,), "qps": 2, "mkey": 7, "card": MKEYS},
     {"op": "flush_bw", "sizes": (64, 5000), "qps": 2},
     {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True},
 ]
@@ -34,7 +37,7 @@ BANDWIDTH: list[dict[str, Any]] = [
 
 def _named(options: dict[str, Any]) -> str:
     service = options.get("connection", "") + "srq" * options.get("use_srq", False)
-    service += "mp_wr" * options.get("mp_wr", False)
+    service += "mp_wr" * options.get("mp_wr", False) + "mkey" * ("mkey" in options)
     return "-".join(filter(None, (options["op"], service)))
 
 
