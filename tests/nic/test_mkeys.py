@@ -8,6 +8,7 @@ from hdl.abi.enums import Access
 from sim.bench import testbench
 from sim.guest.verbs import SGE, Interleaved, Mkey
 from sim.rtl.build import run
+from tests.nic.bench_mkeys_functions import CONFIG
 from tests.nic.card import MKEYS
 
 #: The vectors of the specification, as posted: entries of 8 bytes at 10000h and 10040h; K3, three
@@ -45,4 +46,12 @@ def test_mkeys(bench, width):
         test_module=f"tests.nic.bench_{bench}",
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,
+    )
+
+
+def test_two_functions():
+    run(
+        testbench.build(config=CONFIG, fast=False),
+        test_module="tests.nic.bench_mkeys_functions",
+        timeout_s=600,
     )
