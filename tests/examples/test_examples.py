@@ -81,6 +81,10 @@ def test_verbs(tmp_path: Path) -> None:
     assert "passed" in run("verbs.py", tmp_path)
 
 
+def test_transpose(tmp_path: Path) -> None:
+    assert "passed" in run("transpose.py", tmp_path)
+
+
 def test_pyverbs_hello(tmp_path: Path) -> None:
     """It is run by a command, as the cards are in its process."""
     said = pyverbs_run("pyverbs_hello.py", tmp_path)
