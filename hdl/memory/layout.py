@@ -1,6 +1,6 @@
 """Walks the layouts of indirect keys, whose entries lie on the card."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -129,7 +129,7 @@ class LayoutWalk(wiring.Component):
         later = Signal(reset_less=True)  # behind the first row
         barren = Signal(7, reset_less=True)  # entries passed over, one after the other
         # A range, and what is to be added to its address: the entry's stride for each row.
-        span, times = Signal(PLACE, reset_less=True), Signal(ROW, reset_less=True)
+        span, times = Signal(32, reset_less=True), Signal(ROW, reset_less=True)
         stride = Signal(64, reset_less=True)
         next_rest = Cat(offset[-1], rest)
         taken_off = wide_difference(m, next_rest, row_bytes)
@@ -138,7 +138,10 @@ class LayoutWalk(wiring.Component):
         within = wide_sum(m, row_bytes, ~walked.request.va[:ROW])
         address = wide_sum(m, entry.addr, place)[:64]
         moved = wide_sum(m, range_.va, stride)[:64]
+        # Of an entry that has the place, which then has as few bits as its bytes.
+        rest_of_entry = wide_difference(m, entry.count, place[:32])[:32]
         fits = wide_difference(m, span, left)
+        next_row = wide_sum(m, row, Const(1))[:ROW]
         rest_left = wide_difference(m, left, range_.length)[:32]
 
         with m.FSM(name="walk"):
@@ -181,7 +184,7 @@ class LayoutWalk(wiring.Component):
             # are not those of the row.
             with m.State("SEEK"):
                 m.d.sync += [
-                    span.eq(entry.count - place),
+                    span.eq(rest_of_entry),
                     range_.va.eq(address),
                     range_.key.eq(entry.key),
                     stride.eq(entry.stride),
@@ -194,21 +197,21 @@ class LayoutWalk(wiring.Component):
                         m.d.comb += reader.take.eq(1)
                         m.d.sync += [place.eq(behind[:PLACE]), barren.eq(barren + 1)]
                         with m.If(reader.ends):
-                            m.d.sync += row.eq(row + 1)
+                            m.d.sync += row.eq(next_row)
                     with m.Else():
                         m.next = "RANGE"
             # RANGE: takes as much of the entry as the request has; one cycle.
             with m.State("RANGE"):
                 m.d.comb += reader.take.eq(1)
                 m.d.sync += [
-                    range_.length.eq(Mux(fits[PLACE], left, span[:32])),
-                    range_.last.eq(fits[PLACE]),
+                    range_.length.eq(Mux(fits[32], left, span)),
+                    range_.last.eq(fits[32]),
                     range_.refused.eq(0),
                     place.eq(0),
                     barren.eq(0),
                 ]
                 with m.If(reader.ends):
-                    m.d.sync += row.eq(row + 1)
+                    m.d.sync += row.eq(next_row)
                 m.next = "OFFER"
                 with m.If(times != 0):
                     m.next = "MOVE"
