@@ -47,7 +47,8 @@ class MpWrPair:
         self = cls()
         self.options = replace(OPTIONS, **more.pop("options", {}))
         self.shared, self.buffers = shared, buffers
-        self.system = await System.start(dut, more.pop("config", MP_WR), **more)
+        driver = more.pop("driver", None)
+        self.system = await System.start(dut, more.pop("config", MP_WR), options=driver, **more)
         self.nodes = self.system.nodes
         for node in self.nodes:
             node.host.set(mmio_latency_ns=0)
@@ -58,7 +59,9 @@ class MpWrPair:
         """A region, a CQ and queue pairs on each side."""
         here, there = (node.context for node in self.nodes)
         self.pds = [await node.context.alloc_pd() for node in self.nodes]
-        self.cqs = [await CQ.create(here, 256), await CQ.create(there, 1024, with_mp_wr=True)]
+        self.cqs = [await CQ.create(here, 256)]
+        entries = min(1024, there.query_device().max_cqe)
+        self.cqs.append(await CQ.create(there, entries, with_mp_wr=True))
         self.mr = await MR.create(self.pds[0], 1 << 20, RIGHTS, offset=3)
         self.data = np.random.default_rng(7).integers(0, 256, self.mr.length, np.uint8)
         self.mr.write(self.data)

@@ -4,12 +4,13 @@ tests/nic/test_nic.py lints one with four functions."""
 
 from sim.bench import testbench
 from sim.rtl.build import run
+from tests.nic import bench_receive_functions
 from tests.nic.bench_functions import CONFIG
 
 
-def play(bench: str) -> None:
-    """Run a bench beside this file; three do not run for so long that a faster model pays."""
-    model = testbench.build(config=CONFIG, fast=False)
+def play(bench: str, config=CONFIG) -> None:
+    """Run a bench beside this file; they do not run for so long that a faster model pays."""
+    model = testbench.build(config=config, fast=False)
     run(model, test_module=f"tests.nic.{bench}", timeout_s=600)
 
 
@@ -28,3 +29,9 @@ def test_diagnostics():
 def test_packed_rings():
     """The first function's driver uses them; the engines alone are tests/queues' matter."""
     play("bench_packed")
+
+
+def test_receive_queues():
+    """XRC between two functions of each card, and receive requests for several packets of a driver
+    with packed rings."""
+    play("bench_receive_functions", bench_receive_functions.CONFIG)

@@ -70,10 +70,19 @@ class Xrc:
     """``processes`` on the second node in one domain, and a connection ``ini`` to ``tgt``."""
 
     @classmethod
-    async def up(cls, dut, *, config=XRC, processes=2, options=OPTIONS, depth=DEPTH, **bench):
+    async def up(cls, dut, *, config=XRC, **more):
+        bench = {name: more.pop(name) for name in more.keys() - cls.MADE}
+        system = await System.start(dut, config, options=WITH_EVENTS, **bench)
+        return await cls.on(system, system.nodes, **more)
+
+    #: What ``on`` takes, of what ``up`` does; the rest goes to the bench.
+    MADE = frozenset(("processes", "options", "depth"))
+
+    @classmethod
+    async def on(cls, system, nodes, *, processes=2, options=OPTIONS, depth=DEPTH):
+        """The same on two nodes of a system that is up."""
         self = cls()
-        self.system = await System.start(dut, config, options=WITH_EVENTS, **bench)
-        self.nodes = self.system.nodes
+        self.system, self.nodes = system, nodes
         for node in self.nodes:
             node.host.set(mmio_latency_ns=0)
         here, there = (node.context for node in self.nodes)
