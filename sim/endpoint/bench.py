@@ -1,8 +1,8 @@
 """The endpoint inside the simulation: ``sim.endpoint.command`` starts it and talks with it.
 
-Its settings (``sim.endpoint.control``) are ``width``, ``mac``, ``addresses``, ``wire``
-(path), ``pcap`` (path or null), ``impair`` (what becomes of frames, both ways), ``timer_scale``,
-``function_addresses`` (those of further guest functions).
+Its settings (``sim.endpoint.control``) are ``config`` (of the card), ``mac``, ``addresses``,
+``wire`` (path), ``pcap`` (path or null), ``impair`` (what becomes of frames, both ways),
+``timer_scale``, ``function_addresses`` (those of further guest functions).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FAREWELL_S = 2.0
 
 
 class Endpoint:
-    """A card and its driver, on two sockets; implements ``sim.endpoint.session.World``.
+    """A card and its driver, on two sockets; implements ``sim.endpoint.world.World``.
 
     Simulated time goes on while there is work: a request is being answered, a frame is on its way,
     or host or wire were busy a moment ago. When the card only waits for an answer, with a timer, it
@@ -74,7 +74,7 @@ class Endpoint:
     async def start(self, dut: Any) -> None:
         """Bring the card up."""
         others = self._spec["function_addresses"]
-        config = NicConfig(width=self._spec["width"], functions=1 + len(others))
+        config = NicConfig(**self._spec["config"])
         testbench = Testbench(dut, config=config, memory=MEMORY, jump="rest", cards=1)
         await testbench.start()
         self._testbench = testbench
@@ -176,7 +176,7 @@ class Endpoint:
     def facts(self) -> dict[str, Any]:
         """Width in bits, state of the wire, simulated time in ns."""
         return {
-            "width": self._spec["width"],
+            "width": self._spec["config"]["width"],
             "wire": "connected" if self._peer.connected else "down",
             "time_ns": self._host.now(),
         }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from hdl.config import SWITCHES
 from sim.endpoint import options, relay
 from sim.endpoint.fields import schema
 from sim.rtl import env
@@ -48,6 +50,14 @@ def _schema(context: click.Context, _option: Any, asked: bool) -> None:
 )
 @console.width_option
 @click.option(
+    "--with",
+    "switches",
+    type=click.Choice(sorted(SWITCHES)),
+    metavar="SWITCH",
+    multiple=True,
+    help="A feature of the card that is off by default, as xrc or mp_wr (again for each).",
+)
+@click.option(
     "--pcap",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -80,7 +90,8 @@ def endpoint(
         if waves:
             env.require_waves()
             outputs.require_file(kept)
-        config = NicConfig(width=width, functions=1 + len(function_addresses))
+        features = dict.fromkeys(chosen.pop("switches"), True)
+        config = NicConfig(width=width, functions=1 + len(function_addresses), **features)
         if len(addresses) > config.gids:
             raise ValueError(f"--ip: {len(addresses)} addresses, the NIC has {config.gids} GIDs")
     with contextlib.ExitStack() as stack:
@@ -94,7 +105,7 @@ def endpoint(
                 # Without waves the model is that of two cards, which others use too.
                 model = testbench.build(config=config, waves=waves, nics=1 if waves else 2)
             spec = {
-                "width": width,
+                "config": asdict(config),
                 "addresses": addresses,
                 "function_addresses": function_addresses,
                 "wire": wire,

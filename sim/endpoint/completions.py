@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hdl.abi.enums import WcFlags, WcOpcode
+from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import CQ, WC, Context
 
@@ -32,33 +33,36 @@ class Completions:
         """A CQ with room for ``entries`` more; RdmaError(ENOMEM) when the device has no more."""
         device = self._context.query_device()
         if entries > device.max_cqe:
-            raise RdmaError(errno.EINVAL, f"{entries} requests; a CQ has {device.max_cqe} entries")
+            text = f"{entries} completions; a CQ has {device.max_cqe} entries"
+            raise RdmaError(errno.EINVAL, text)
         cq = next((cq for cq, free in self._free.items() if free >= entries), None)
         if cq is None:
             if len(self._free) >= device.max_cq:
                 raise RdmaError(
                     errno.ENOMEM, f"All {device.max_cq} CQs are in use, none has {entries} entries"
                 )
-            cq = await CQ.create(self._context, device.max_cqe)
+            cq = await CQ.create(self._context, device.max_cqe, with_mp_wr=True)
             self._free[cq] = device.max_cqe
         self._free[cq] -= entries
         return cq
 
-    async def reserve_two(self, send: int, receive: int) -> tuple[CQ, CQ]:
-        """CQs for the two queues of a QP: the same one unless they are too long for that."""
+    async def reserve_two(self, send: int, receive: int) -> Sequence[tuple[CQ, int]]:
+        """CQs for the two queues of a QP, each with its entries: the same one unless they are too
+        long for that."""
         if send + receive <= self._context.query_device().max_cqe:
             cq = await self.reserve(send + receive)
-            return cq, cq
-        first = await self.reserve(send)
+            return (cq, send), (cq, receive)
+        first = await self.reserve(send), send
         try:
-            return first, await self.reserve(receive)
+            return first, (await self.reserve(receive), receive)
         except RdmaError:
-            self.release(first, send)
+            self.release([first])
             raise
 
-    def release(self, cq: CQ, entries: int) -> None:
-        """Gives back what ``reserve`` has given."""
-        self._free[cq] += entries
+    def release(self, reserved: Iterable[tuple[CQ, int]]) -> None:
+        """Gives back entries that have been reserved."""
+        for cq, entries in reserved:
+            self._free[cq] += entries
 
     async def collect(self) -> None:
         """Take what has completed so far from the device."""
@@ -84,5 +88,6 @@ def shown(wc: WC) -> dict[str, Any]:
         "qp_num": wc.qp_num,
         "src_qp": wc.src_qp,
         "flags": [flag.name for flag in WcFlags if flag in wc.wc_flags],
-        "vendor_err": wc.vendor_err,
+        "vendor_err": wc.vendor_err if wc.status != WcStatus.SUCCESS else 0,
+        "mp_wr_offset": wc.mp_wr_offset,
     }

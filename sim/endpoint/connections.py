@@ -36,7 +36,7 @@ class World(Protocol):
     """What connections need besides the device."""
 
     async def wait(self, until: float) -> None:
-        """As ``sim.endpoint.session.World`` has it."""
+        """As ``sim.endpoint.world.World`` has it."""
 
     def beside(self, work: Coroutine[Any, Any, Any]) -> Background:
         """Let something go on beside the requests."""

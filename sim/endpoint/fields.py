@@ -92,6 +92,8 @@ _HANDLE = Field(bits(32))
 _DATA = Field(integer(0, MOST_DATA))
 _QPN, _PSN, _WORD, _ADDR = (Field(bits(size)) for size in (QPN_BITS, PSN_BITS, 32, 64))
 _BYTE = bits(8)
+#: Of a queue whose requests take several packets: bytes of a request, and of a segment of it.
+_PIECES = _object({"buffer": _WORD, "align": Field(integer(1, 1 << 31))})
 _RIGHTS = ["LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ"]
 
 #: The way to a peer: of a queue pair that is connected, and of one datagram.
@@ -132,7 +134,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
     "write_mem": {"mr": _HANDLE, "offset": Field(bits(64), 0), "data": Field(HEX)},
     "read_mem": {"mr": _HANDLE, "offset": Field(bits(64), 0), "length": _DATA},
     "create_qp": {
-        "type": Field(member(QpType, QpType.XRC_INI, QpType.XRC_TGT), "RC"),
+        "type": Field(member(QpType), "RC"),
         "max_send_wr": Field(bits(32), 64),
         "max_recv_wr": Field(bits(32), 64),
         "max_send_sge": Field(bits(32), None),
@@ -140,9 +142,18 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "max_inline_data": Field(bits(32), None),
         "sq_sig_all": Field(FLAG, True),
         "srq": Field(_HANDLE.kind, None),
+        "xrcd": Field(_HANDLE.kind, None),
+        "mp_wr": Field(_PIECES, None),
     },
     "destroy_qp": {"qp": _HANDLE},
-    "create_srq": {"max_wr": Field(bits(32), 64), "max_sge": Field(bits(32), 1)},
+    "create_xrcd": {},
+    "destroy_xrcd": {"xrcd": _HANDLE},
+    "create_srq": {
+        "max_wr": Field(bits(32), 64),
+        "max_sge": Field(bits(32), 1),
+        "xrcd": Field(_HANDLE.kind, None),
+        "mp_wr": Field(_PIECES, None),
+    },
     "destroy_srq": {"srq": _HANDLE},
     "connect": {
         "qp": _HANDLE,
@@ -191,6 +202,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "mr": Field(_HANDLE.kind, None),
         "access": Field(members(Access), _RIGHTS),
         "ah": Field(_object({**_ROUTE, "dest_qpn": _QPN, "qkey": _WORD}), None),
+        "srq_num": Field(_QPN.kind, None),
     },
     "cm_neighbour": {"gid": Field(GID), "mac": Field(MAC)},
     "cm_listen": {"port": _PORT},

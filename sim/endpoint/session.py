@@ -8,11 +8,12 @@ from __future__ import annotations
 import errno
 import json
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import IPv6Address
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from hdl.abi.enums import (
     Mtu,
@@ -21,15 +22,24 @@ from hdl.abi.enums import (
     QpType,
     WrOpcode,
 )
+from hdl.abi.operations import WORK_REQUESTS
 from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, PAGE_SIZE
+from hdl.wire.opcodes import Kind
 from sim.endpoint.completions import Completions, shown
-from sim.endpoint.connections import Background, Connections
+from sim.endpoint.connections import Connections
 from sim.endpoint.fields import BadRequest, parse
 from sim.endpoint.opcodes import INVALIDATING, lacks
+from sim.endpoint.receive_queues import (
+    ReceiveQueues,
+    Reserved,
+    asked_pieces,
+    receives,
+    shown_pieces,
+)
+from sim.endpoint.world import World
 from sim.guest.driver.errors import CommandError, RdmaError
 from sim.guest.verbs import (
     AH,
-    CQ,
     MR,
     PD,
     QP,
@@ -44,53 +54,21 @@ from sim.guest.verbs import (
     QPInitAttr,
     RecvWR,
     SendWR,
-    SrqAttr,
     gid_bytes,
     gid_text,
 )
-from sim.models.impairments import Impairments
 
-__all__ = ["Session", "World", "failure"]
+__all__ = ["Session", "failure"]
 
 Fields = SimpleNamespace
 Reply = dict[str, Any]
 
 #: Requests that leave the device alone, but for what it has done already.
 _PASSIVE = ("info", "write_mem", "read_mem", "poll", "impair", "quit")
+#: Queue pairs without a receive queue of their own.
+_XRC = (QpType.XRC_INI, QpType.XRC_TGT)
 #: What requests of the connection manager begin with.
 _CM = "cm_"
-
-
-class World(Protocol):
-    """What a session needs besides the device."""
-
-    #: Of a queue pair unless it is asked for; the device does not tell its limit.
-    max_inline_data: int
-
-    async def wait(self, until: float) -> None:
-        """Let the device go on; returns at ``time.monotonic()`` = ``until`` at the latest.
-
-        Returns early whenever something may have completed, but lets the device do first what it
-        can do without anybody else.
-        """
-
-    async def shown(self) -> None:
-        """Return when memory shows all that the device has acknowledged before."""
-
-    def beside(self, work: Coroutine[Any, Any, Any]) -> Background:
-        """Let something go on beside the requests."""
-
-    def facts(self) -> dict[str, Any]:
-        """What ``info`` shows beside addresses and limits."""
-
-    def counters(self) -> dict[str, int]:
-        """Counters beside those of the device."""
-
-    def impair(self, what: Impairments) -> None:
-        """Let the network do that to frames from now on, both ways."""
-
-    def refusal(self) -> str:
-        """Why the device refused the last control command; empty when that is not known."""
 
 
 class Session:
@@ -109,11 +87,11 @@ class Session:
         self._gids = [gid_bytes(address) for address in addresses]
         self._pd: PD | None = None
         self._mrs: dict[int, MR | FastMR] = {}
-        self._qps: dict[int, tuple[QP, CQ, CQ]] = {}
-        self._srqs: dict[int, SRQ] = {}
+        self._qps: dict[int, tuple[QP, Sequence[Reserved]]] = {}
         # Handles: none is given twice, so that one of something gone is noticed.
-        self._mr_numbers, self._qp_numbers, self._srq_numbers = count(), count(), count()
+        self._mr_numbers, self._qp_numbers = count(), count()
         self._completions = Completions(context)
+        self._shared = ReceiveQueues(context, self._completions)
         self._connections = Connections(context, world, self._qp)
         self.over = False
         #: The sessions of the card's functions, by number; this one is that of function 0.
@@ -131,7 +109,8 @@ class Session:
         """
         for one in self.functions:
             await one._completions.collect()
-        return any(qp.sq.outstanding for one in self.functions for qp, *_ in one._qps.values())
+        qps = [qp for one in self.functions for qp, _ in one._qps.values()]
+        return any(qp.sq.outstanding for qp in qps if qp.qp_type != QpType.XRC_TGT)
 
     async def handle(self, line: bytes) -> bytes:
         """The reply to one line, with its newline; failures are replies too."""
@@ -249,45 +228,45 @@ class Session:
             max_recv_sge=device.max_recv_sge if f.max_recv_sge is None else f.max_recv_sge,
             max_inline_data=inline if f.max_inline_data is None else f.max_inline_data,
         )
-        srq = None if f.srq is None else self._srq(f.srq)
+        srq = None if f.srq is None else self._shared.queue(f.srq)
+        xrcd = None if f.xrcd is None else self._shared.domain(f.xrcd)
+        pieces = asked_pieces(f.mp_wr)
         pd = await self._domain()
-        cqs = await self._completions.reserve_two(*_entries(cap, srq))
+        sends = 0 if f.type == QpType.XRC_TGT else cap.max_send_wr
+        gets = 0 if f.type in _XRC else receives(cap.max_recv_wr, pieces)
+        reserved = await self._shared.reserve(sends, gets, f.srq)
+        (scq, _), (rcq, _) = reserved
+        init = QPInitAttr(f.type, scq, rcq, cap, int(f.sq_sig_all), srq=srq, xrcd=xrcd)
         try:
-            qp = await QP.create(pd, QPInitAttr(f.type, *cqs, cap, int(f.sq_sig_all), srq=srq))
+            qp = await QP.create(pd, replace(init, mp_wr=pieces))
         except BaseException:
-            self._release(cap, srq, cqs)
+            self._completions.release(reserved)
             raise
         number = next(self._qp_numbers)
-        self._qps[number] = (qp, *cqs)
-        return {"qp": number, "qpn": qp.qp_num}
+        self._qps[number] = (qp, reserved)
+        return {"qp": number, "qpn": qp.qp_num} | shown_pieces(pieces)
 
     async def _destroy_qp(self, f: Fields) -> Reply:
         qp = self._qp(f.qp)
         await self._completions.collect()
         await qp.close()
-        _, *cqs = self._qps.pop(f.qp)
-        self._release(qp.cap, qp.srq, cqs)
+        _, reserved = self._qps.pop(f.qp)
+        self._completions.release(reserved)
         return {}
 
-    def _release(self, cap: QPCap, srq: SRQ | None, cqs: Sequence[CQ]) -> None:
-        for cq, entries in zip(cqs, _entries(cap, srq), strict=True):
-            self._completions.release(cq, entries)
+    async def _create_xrcd(self, f: Fields) -> Reply:
+        return {"xrcd": await self._shared.create_domain()}
+
+    async def _destroy_xrcd(self, f: Fields) -> Reply:
+        await self._shared.destroy_domain(f.xrcd)
+        return {}
 
     async def _create_srq(self, f: Fields) -> Reply:
-        srq = await SRQ.create(await self._domain(), SrqAttr(f.max_wr, f.max_sge))
-        number = next(self._srq_numbers)
-        self._srqs[number] = srq
-        return {"srq": number}
+        return await self._shared.create(await self._domain(), f)
 
     async def _destroy_srq(self, f: Fields) -> Reply:
-        await self._srq(f.srq).close()
-        del self._srqs[f.srq]
+        await self._shared.destroy(f.srq)
         return {}
-
-    def _srq(self, number: int) -> SRQ:
-        if number not in self._srqs:
-            raise BadRequest(f"There is no srq {number}")
-        return self._srqs[number]
 
     def _qp(self, number: int) -> QP:
         if number not in self._qps:
@@ -367,7 +346,7 @@ class Session:
     async def _post_recv(self, f: Fields) -> Reply:
         if (f.qp is None) == (f.srq is None):
             raise BadRequest("post_recv: either qp or srq must be there")
-        queue: QP | SRQ = self._qp(f.qp) if f.srq is None else self._srq(f.srq)
+        queue: QP | SRQ = self._qp(f.qp) if f.srq is None else self._shared.queue(f.srq)
         request = RecvWR(f.wr_id, self._sges(f.sge))
         await self._completions.collect()
         await queue.post_recv(request)
@@ -378,6 +357,9 @@ class Session:
         datagram = qp.qp_type in (QpType.UD, QpType.GSI)
         if datagram != (f.ah is not None):
             raise BadRequest(f"post_send: ah is for datagrams, the QP is {qp.qp_type.name}")
+        local = WORK_REQUESTS[f.opcode].kind is Kind.LOCAL
+        if not local and (qp.qp_type == QpType.XRC_INI) != (f.srq_num is not None):
+            raise BadRequest(f"post_send: srq_num is for XRC_INI, the QP is {qp.qp_type.name}")
         self._check_opcode(f.opcode)
         request = SendWR(f.wr_id, f.opcode, self._sges(f.sge), f.flags, f.imm)
         if datagram:
@@ -394,6 +376,8 @@ class Session:
             request.set_remote(f.rkey, f.remote_addr, f.compare_add, f.swap)
         if f.opcode in INVALIDATING:
             request.invalidate_rkey = f.invalidate_rkey
+        if f.srq_num is not None:
+            request.set_wr_xrc_srqn(f.srq_num)
         await self._completions.collect()
         await qp.post_send(request)
         return {}
@@ -423,11 +407,6 @@ class Session:
             if time.monotonic() >= until:
                 break
         return {"wc": [shown(wc) for wc in self._completions.take(f.n)]}
-
-
-def _entries(cap: QPCap, srq: SRQ | None) -> tuple[int, int]:
-    """Completions that the two queues of a QP can have outstanding."""
-    return cap.max_send_wr, srq.attr.max_wr if srq else cap.max_recv_wr
 
 
 def failure(code: int | None, text: str | None) -> bytes:

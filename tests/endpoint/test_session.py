@@ -251,7 +251,7 @@ def test_completion_queues_are_shared_until_they_are_full(monkeypatch):
         await c("destroy_qp", qp=qp)
         await c("create_qp", max_send_wr=64, max_recv_wr=64)
         assert len(c.device.cqs) == 3
-        await c.fails(errno.EINVAL, "65 requests; a CQ has 64", "create_qp", max_send_wr=65)
+        await c.fails(errno.EINVAL, "65 completions; a CQ has 64", "create_qp", max_send_wr=65)
 
     run(main())
 

@@ -154,7 +154,10 @@ class FakeRdma(FakePci):
             if len(request) - 1 < structs[0].size or room - 1 < structs[1].size:
                 raise Refused
             values = structs[0].unpack(request[1:])
-            result = getattr(self, command.name.lower())(values)
+            handler = getattr(self, command.name.lower(), None)
+            if handler is None:  # of an extension that this device does not have
+                raise Refused
+            result = handler(values)
         except (IndexError, ValueError, KeyError, Refused):
             return bytes([Response.ERR])
         return bytes([Response.OK]) + structs[1].pack(result or {})

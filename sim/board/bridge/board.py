@@ -30,7 +30,7 @@ PATIENCE_NS = 60_000_000_000
 
 
 class Board:
-    """An ECPIX-5 at the other end of ``line``; implements ``sim.endpoint.session.World``.
+    """An ECPIX-5 at the other end of ``line``; implements ``sim.endpoint.world.World``.
 
     ``context`` is the open device. The firmware runs beside the driver, and ends with HardwareError
     or when the line does, with its error (BridgeError, SerialException).
