@@ -15,7 +15,7 @@ import pytest
 
 from sim.machine.releases import RELEASES
 from sim.machine.sources import Apt
-from sim.programs.pyverbs import cm_enums, enums, utils
+from sim.programs.pyverbs import cm_enums, enums, mp_wr, utils
 from sim.programs.pyverbs.absent import namespace
 from sim.programs.pyverbs.addr import GID, AHAttr, GlobalRoute
 from sim.programs.pyverbs.base import inc_rkey
@@ -64,6 +64,22 @@ def test_enumerations_can_be_gone_through() -> None:
     assert enums.ibv_qp_type(2) is enums.IBV_QPT_RC
     with pytest.raises(AttributeError, match="IBV_NOTHING"):
         _ = enums.IBV_NOTHING
+
+
+def test_numbers_of_requests_for_several_packets() -> None:
+    """None of them is another one's in libibverbs."""
+    for ours, theirs in (
+        (mp_wr.IBV_WC_EX_WITH_MP_WR, enums.ibv_create_cq_wc_flags),
+        (mp_wr.IBV_QP_INIT_ATTR_MP_WR, enums.ibv_qp_init_attr_mask),
+        (mp_wr.IBV_SRQ_INIT_ATTR_MP_WR, enums.ibv_srq_init_attr_mask),
+        (mp_wr.IBV_WC_RECV_NOP, enums.ibv_wc_opcode),
+        (mp_wr.IBV_WC_MP_WR_MORE_IN_MSG, enums.ibv_wc_flags),
+        (mp_wr.IBV_WC_MP_WR_CONSUMED, enums.ibv_wc_flags),
+        (mp_wr.IBV_WC_MP_WR_BROKEN, enums.ibv_wc_flags),
+    ):
+        assert ours not in {int(one) for one in theirs}, theirs
+    assert (mp_wr.IBV_WC_EX_WITH_MP_WR, mp_wr.IBV_QP_INIT_ATTR_MP_WR) == (1 << 12, 1 << 7)
+    assert (mp_wr.IBV_SRQ_INIT_ATTR_MP_WR, mp_wr.IBV_WC_RECV_NOP) == (1 << 5, 138)
 
 
 def test_errors() -> None:

@@ -403,3 +403,79 @@ XRCD(ctx, XRCDInitAttr(BOTH, os.O_CREAT | os.O_EXCL, file.fileno()))
         "PyverbsRDMAError 22 Failed to post send",
         "PyverbsRDMAError 22 Failed to post recv",
     ]
+
+
+def test_requests_that_take_several_packets(tmp_path: Path) -> None:
+    """By the names of the proposal to libibverbs: of a queue pair's own receive queue, and of a
+    shared one. Both tell sizes that are rounded up; a completion queue must tell where packets
+    lie."""
+    said = script(
+        PAIR
+        + """
+from pyverbs.mp_wr import *
+from pyverbs.qp import QPInitAttrEx
+from pyverbs.srq import SrqInitAttrEx
+
+caps = ctx.query_device_ex().mp_wr_caps
+print(caps.max_wr_buffer_sz, caps.max_packet_align_sz)
+mr, sends = MR(pd, 1 << 16, ALL), CQ(ctx, 16)
+cq = CQEX(ctx, CqInitAttrEx(cqe=256, wc_flags=IBV_WC_EX_WITH_MP_WR))
+pieces = MpWrAttr(5000, 100)
+shared = SrqInitAttrEx(max_wr=8)
+shared.pd, shared.srq_type, shared.mp_wr = pd, e.IBV_SRQT_BASIC, pieces
+shared.comp_mask = e.IBV_SRQ_INIT_ATTR_TYPE | e.IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_MP_WR
+srq = SRQ(ctx, shared)
+print(pieces.wr_buffer_sz, pieces.packet_align_sz)
+
+
+def receiver(rcq, **more):
+    cap = QPCap(max_send_wr=8, max_recv_wr=0 if "srq" in more else 8)
+    mask = e.IBV_QP_INIT_ATTR_PD | (IBV_QP_INIT_ATTR_MP_WR if "mp_wr" in more else 0)
+    return QP(ctx, QPInitAttrEx(e.IBV_QPT_RC, scq=sends, rcq=rcq, cap=cap, pd=pd,
+                                comp_mask=mask, **more))
+
+
+refused(receiver, sends, mp_wr=MpWrAttr(4096, 1024))
+refused(receiver, cq, mp_wr=MpWrAttr(1 << 30, 64))
+refused(receiver, cq, mp_wr=None)
+refused(receiver, cq, mp_wr=MpWrAttr(4096, 64), srq=srq)
+data = bytes(n % 251 for n in range(6000))
+mr.write(data, 6000)
+for target in (receiver(cq, mp_wr=MpWrAttr(4096, 1024)), receiver(cq, srq=srq)):
+    source = QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=sends, rcq=sends, cap=QPCap(max_send_wr=8)))
+    for qp, peer in ((target, source), (source, target)):
+        attr = QPAttr(path_mtu=e.IBV_MTU_1024)
+        attr.qp_access_flags, attr.dest_qp_num = ALL, peer.qp_num
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
+        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+        attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=ctx.query_gid(1, 0), sgid_index=0))
+        qp.to_rts(attr)
+    queue, size = (srq, 5120) if target.srq else (target, 4096)
+    for n in range(2):
+        queue.post_recv(RecvWR(n, 1, [SGE(mr.buf + 16384 + 8192 * n, size, mr.lkey)]))
+    source.post_send(SendWR(9, num_sge=1, sg=[SGE(mr.buf, 6000, mr.lkey)],
+                            send_flags=e.IBV_SEND_SIGNALED))
+    print(wait(sends).status)
+    for _ in range(6):
+        while cq.start_poll():
+            pass
+        print(cq.wr_id, cq.status, cq.read_mp_wr_offset(), cq.read_byte_len(),
+              cq.read_wc_flags(), cq.read_qp_num() == target.qp_num)
+        cq.end_poll()
+    print(mr.read(size, 16384) + mr.read(6000 - size, 16384 + 8192) == data)
+""",
+        tmp_path,
+    )
+    more, consumed = 1 << 7, 1 << 8
+    lines = [line.split(".")[0] for line in said.splitlines()]
+    refusals, told = lines[2:6], lines[6:]
+    assert lines[:2] == [f"{16 << 20} 4096", "5120 128"]
+    assert refusals == ["PyverbsRDMAError 22 Failed to create QP"] * 4
+    for size in (4096, 5120):
+        pieces = [(n * 1024 // size, n * 1024 % size, min(1024, 6000 - n * 1024)) for n in range(6)]
+        found, told = told[:8], told[8:]
+        assert (found[0], found[-1]) == ("0", "True")
+        for (wr, place, octets), line in zip(pieces, found[1:-1], strict=True):
+            flags = more * (octets == 1024) | consumed * (place + 1024 == size)
+            assert line == f"{wr} 0 {place} {octets} {flags} True"
+    assert not told

@@ -14,13 +14,14 @@ from sim.guest.verbs import WC as GuestWC
 from sim.programs.errand import PATIENCE
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.base import PyverbsCM, PyverbsObject, ask, show
+from sim.programs.pyverbs.mp_wr import IBV_WC_EX_WITH_MP_WR
 from sim.programs.pyverbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from sim.programs.pyverbs.utils import name_of, names_of
 
 __all__ = ["CQ", "CQEX", "WC", "CompChannel", "CqInitAttrEx", "PollCqAttr", "cqe_status_to_str"]
 
 #: What an extended queue can tell of a completion.
-_TOLD = enums.IBV_WC_STANDARD_FLAGS
+_TOLD = enums.IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_MP_WR
 #: No completion is there; the number is libibverbs'.
 EMPTY = errno.ENOENT
 #: Opcodes of the card that libraries know by another number.
@@ -74,6 +75,8 @@ class WC(PyverbsObject):
         self.qp_num, self.src_qp = qp_num, src_qp
         self.imm_data = self.wc_flags = self.pkey_index = 0
         self.slid = self.sl = self.dlid_path_bits = 0
+        #: Where the packet lies, of a request that takes several.
+        self.mp_wr_offset = 0
 
     @classmethod
     def of(cls, wc: GuestWC) -> WC:
@@ -82,11 +85,12 @@ class WC(PyverbsObject):
             wc.wr_id,
             int(wc.status),
             int(wc.opcode),
-            wc.vendor_err,
+            0 if wc.status == WcStatus.SUCCESS else wc.vendor_err,
             wc.byte_len,
             wc.qp_num,
             wc.src_qp,
         )
+        ours.mp_wr_offset = wc.mp_wr_offset
         ours.wc_flags, ours.pkey_index, ours.sl = int(wc.wc_flags), wc.pkey_index, wc.sl
         inverted = ours.wc_flags & enums.IBV_WC_WITH_INV
         ours.imm_data = wc.invalidated_rkey if inverted else socket.htonl(wc.imm_data)
@@ -108,6 +112,8 @@ class _Queue(PyverbsCM):
     """What both kinds of completion queue do."""
 
     rank = 5
+    #: Whether it tells where packets lie.
+    with_mp_wr = False
 
     def _create(self, context: Any, cqe: float, channel: Any, vector: int, parents: Any) -> None:
         self.context, self.card = context, context.card
@@ -122,7 +128,8 @@ class _Queue(PyverbsCM):
             if not 1 <= cqe <= limits.max_cqe or not 0 <= vector < context.num_comp_vectors:
                 raise RdmaError(errno.EINVAL, f"{cqe} entries, vector {vector}")
             room = limits.max_cqe
-            return await GuestCQ.create(self.card.context, int(cqe), comp_vector=vector, room=room)
+            shape = {"comp_vector": vector, "room": room, "with_mp_wr": self.with_mp_wr}
+            return await GuestCQ.create(self.card.context, int(cqe), **shape)
 
         self.guest: GuestCQ = ask(self.card, create(), "Failed to create a CQ")
         if channel is not None:
@@ -254,6 +261,7 @@ class CQEX(_Queue):
             raise PyverbsRDMAError("Failed to create extended CQ", errno.EOPNOTSUPP)
         parents = () if attr.parent_domain is None else (attr.parent_domain,)
         self._current = WC()
+        self.with_mp_wr = bool(attr.wc_flags & IBV_WC_EX_WITH_MP_WR)
         self._create(creator, attr.cqe, attr.comp_channel, attr.comp_vector, parents)
 
     def start_poll(self, poll_attr: PollCqAttr | None = None) -> int:

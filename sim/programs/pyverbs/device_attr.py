@@ -9,6 +9,7 @@ from typing import Any
 from hdl.abi.layout import Values
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.base import PyverbsObject, show
+from sim.programs.pyverbs.mp_wr import MpWrCaps
 from sim.programs.pyverbs.utils import gid_text
 
 __all__ = ["DeviceAttr", "DeviceAttrEx", "GIDEntry", "PortAttr"]
@@ -49,6 +50,7 @@ class DeviceAttr(PyverbsObject):
         self.atomic_caps = config.atomic_cap
         self.all_flags = config.device_cap_flags
         self.device_cap_flags = config.device_cap_flags & _PLAIN
+        self.mp_wr_caps = MpWrCaps(config.max_mp_wr_buffer, config.max_mp_wr_align)
         if resize:
             self.device_cap_flags |= enums.IBV_DEVICE_SRQ_RESIZE
 
@@ -83,6 +85,7 @@ class DeviceAttrEx(PyverbsObject):
         self.tm_caps = _zeros("flags", "max_num_tags", "max_ops", "max_rndv_hdr_size", "max_sge")
         self.cq_mod_caps = _zeros("max_cq_count", "max_cq_period")
         self.tso_caps = _zeros("max_tso", "supported_qpts")
+        self.mp_wr_caps = attr.mp_wr_caps
 
     def __str__(self) -> str:
         return str(self.orig_attr)

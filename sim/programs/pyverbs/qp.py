@@ -16,6 +16,7 @@ from sim.programs.cards import Card
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.absent import refusing
 from sim.programs.pyverbs.base import PyverbsCM, ask, show
+from sim.programs.pyverbs.mp_wr import IBV_QP_INIT_ATTR_MP_WR, asked
 from sim.programs.pyverbs.pyverbs_error import PyverbsRDMAError
 from sim.programs.pyverbs.qp_attr import QPAttr, QPCap, QPInitAttr, QPInitAttrEx
 from sim.programs.pyverbs.utils import qp_state_to_str, qp_type_to_str
@@ -101,6 +102,9 @@ class QP(PyverbsCM):
         owner = self.xrcd if init.qp_type == enums.IBV_QPT_XRC_RECV else self.pd
         if owner is None or max(cap.max_send_wr, cap.max_recv_wr) > limits.max_qp_wr:
             raise RdmaError(errno.EINVAL, "No PD or XRC domain, or too many requests")
+        pieces = None
+        if isinstance(init, QPInitAttrEx):
+            pieces = asked(init, IBV_QP_INIT_ATTR_MP_WR, "Failed to create QP")
         attr = GuestQPInitAttr(
             QpType(init.qp_type),
             getattr(self.scq, "guest", None),
@@ -109,6 +113,7 @@ class QP(PyverbsCM):
             init.sq_sig_all,
             getattr(self.srq, "guest", None),
             xrcd=getattr(self.xrcd, "guest", None),
+            mp_wr=pieces,
         )
         nobodys = GuestPD(self.card.context, 0)  # a target's, which means nothing
         return await GuestQP.create(nobodys if owner is self.xrcd else self.pd.guest, attr)

@@ -93,6 +93,7 @@ _MORE: dict[str, Any] = {
     **{"qp_context": None, "scq": None, "rcq": None, "srq": None, "cap": None, "sq_sig_all": 0},
     **{"comp_mask": 0, "pd": None, "xrcd": None, "create_flags": 0, "max_tso_header": 0},
     **{"source_qpn": 0, "hash_conf": None, "ind_table": None, "send_ops_flags": 0},
+    **{"mp_wr": None},
 }
 
 
@@ -111,6 +112,7 @@ class QPInitAttrEx(_Init):
         self.create_flags, self.source_qpn = given["create_flags"], given["source_qpn"]
         self.max_tso_header, self.send_ops_flags = given["max_tso_header"], given["send_ops_flags"]
         self.hash_conf, self.ind_table = given["hash_conf"], given["ind_table"]
+        self.mp_wr = given["mp_wr"]
 
     def mask_to_str(self, mask: int) -> str:
         """The names of what a mask says."""

@@ -11,6 +11,7 @@ from sim.guest.verbs import SrqAttr as GuestSrqAttr
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.absent import refusing
 from sim.programs.pyverbs.base import PyverbsCM, PyverbsObject, ask, show
+from sim.programs.pyverbs.mp_wr import IBV_SRQ_INIT_ATTR_MP_WR, asked
 from sim.programs.pyverbs.pyverbs_error import PyverbsRDMAError
 from sim.programs.pyverbs.wr import RecvWR, chain
 
@@ -54,6 +55,7 @@ class SrqInitAttrEx(SrqAttr):
         self.pd: Any = None
         self.xrcd: Any = None
         self.cq: Any = None
+        self.mp_wr: Any = None
 
 
 class SRQ(PyverbsCM):
@@ -73,10 +75,11 @@ class SRQ(PyverbsCM):
             if attr.srq_type not in _TYPES or attr.pd is None:
                 raise PyverbsRDMAError(failed, errno.EOPNOTSUPP)
             pd = attr.pd
+            domain["mp_wr"] = asked(attr, IBV_SRQ_INIT_ATTR_MP_WR, failed)
             if attr.srq_type == enums.IBV_SRQT_XRC:
                 if attr.comp_mask & _XRC_MASK != _XRC_MASK or None in (attr.xrcd, attr.cq):
                     raise PyverbsRDMAError(failed, errno.EINVAL)
-                domain = {"xrcd": attr.xrcd.guest, "cq": attr.cq.guest}
+                domain |= {"xrcd": attr.xrcd.guest, "cq": attr.cq.guest}
                 parents = [attr.xrcd, attr.cq]
         self.pd, self.card = pd, pd.card
         limits = self.card.context.query_device()
