@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,36 @@ from hdl.abi.operations import WORK_REQUESTS
 from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, GRH_SIZE
 from hdl.config import CardFeature
 from hdl.wire.opcodes import Kind
-from sim.bench.system import VISIBLE_NS, System, connect
-from sim.guest.verbs import AH, CQ, MR, QP, SRQ, AHAttr, FastMR, GlobalRoute, SrqAttr
+from sim.bench.system import VISIBLE_NS, QpOptions, System, connect, join
+from sim.guest.verbs import (
+    AH,
+    CQ,
+    MR,
+    PD,
+    QP,
+    SRQ,
+    XRCD,
+    AHAttr,
+    FastMR,
+    GlobalRoute,
+    MpWr,
+    QPInitAttr,
+    SrqAttr,
+)
 from sim.guest.verbs.context import Resource
 from sim.measure.demo.scope import PACKETS, Scope, close, patience_ns, setting_up
-from sim.measure.flow import QKEY, Flow, Lane, Shape, Traffic, compare, finished, good
+from sim.measure.flow import (
+    PIECES,
+    QKEY,
+    Flow,
+    Lane,
+    PieceFlow,
+    Shape,
+    Traffic,
+    compare,
+    finished,
+    good,
+)
 from sim.measure.side import Side
 
 __all__ = ["OPERATIONS", "SERVICES", "SIZES", "Row", "left_out", "play", "sizes_of"]
@@ -30,6 +55,12 @@ _WAY_NS = 20_000
 _OFFSET, _REST = 37, 512
 #: Message size in bytes -> messages, of each of ``OPERATIONS``.
 SIZES = {1: 32, 64: 32, 1024: 32, 4096: 32, 65536: 16, 1 << 20: 4}
+#: What a card needs for QPs of a type, and RC has not.
+_SERVICES = {
+    QpType.UC: CardFeature.UC,
+    QpType.UD: CardFeature.UD,
+    QpType.XRC_INI: CardFeature.XRC,
+}
 OPERATIONS = {
     "SEND": WrOpcode.SEND,
     "WRITE": WrOpcode.RDMA_WRITE,
@@ -40,13 +71,15 @@ OPERATIONS = {
 @dataclass(frozen=True)
 class Row:
     """``name`` and ``size`` of the row, and what its requests are; ``srq``: into a shared receive
-    queue. ``count``: messages back to back, after one alone."""
+    queue, of XRC into one of a domain. ``pieces``: a receive takes ``PIECES`` messages (MP WR).
+    ``count``: messages back to back, after one alone."""
 
     name: str
     size: int
     opcode: WrOpcode
     kind: QpType = QpType.RC
     srq: bool = False
+    pieces: bool = False
     count: int = 32
 
     @property
@@ -74,8 +107,10 @@ class Row:
     def features(self) -> set[CardFeature]:
         """What a card needs for it."""
         found = {CardFeature.SRQ} if self.srq else set()
-        if self.kind != QpType.RC:
-            found.add(CardFeature[self.kind.name])
+        if self.pieces:
+            found.add(CardFeature.MP_WR)
+        if self.kind in _SERVICES:
+            found.add(_SERVICES[self.kind])
         return found | ({WORK_REQUESTS[self.opcode].feature} - {CardFeature.BASE})
 
     def lacks(self, scope: Scope) -> str:
@@ -104,6 +139,8 @@ SERVICES = (
     Row("UC WRITE", 4096, WrOpcode.RDMA_WRITE, QpType.UC),
     Row("UD SEND", 64, WrOpcode.SEND, QpType.UD),
     Row("UD SEND", 4096, WrOpcode.SEND, QpType.UD),
+    Row("XRC SEND", 64, WrOpcode.SEND, QpType.XRC_INI, srq=True),
+    Row("SEND, MP WR", 64, WrOpcode.SEND, pieces=True, count=PIECES - 1),
     Row("WRITE, FLUSH", 4096, WrOpcode.FLUSH),
     Row("ATOMIC_WRITE", 8, WrOpcode.ATOMIC_WRITE),
 )
@@ -150,13 +187,22 @@ class _Pair:
         """Both ends in RTS, for rows of one kind, one after the other."""
         first, nodes, depth = rows[0], system.nodes, scope.depth
         pds = [await n.context.alloc_pd() for n in nodes]
-        cqs = [await CQ.create(n.context, scope.completions) for n in nodes]
+        shows = {"with_mp_wr": first.pieces}
+        cqs = [await CQ.create(n.context, scope.completions, **shows) for n in nodes]
         octets = max(row.octets for row in rows)
         rights, offset = first.rights, 0 if first.word else _OFFSET
         mrs = [await MR.create(pd, octets, rights, offset=offset) for pd in pds]
-        srq = await SRQ.create(pds[1], SrqAttr(max_wr=depth)) if first.srq else None
         options = scope.options(timeout, kind=first.kind, access=rights, qkey=QKEY)
-        qps = await connect(nodes, pds, cqs, options, (None, srq))
+        if first.pieces:
+            options.mp_wr = MpWr(PIECES * first.size, first.size)
+        domain = await XRCD.create(nodes[1].context) if first.kind == QpType.XRC_INI else None
+        srq = None
+        if first.srq:
+            srq = await SRQ.create(pds[1], SrqAttr(max_wr=depth), xrcd=domain, cq=cqs[1])
+        if domain is None:
+            qps = await connect(nodes, pds, cqs, options, (None, srq))
+        else:
+            qps = await _extended(system, pds, cqs[0], domain, options)
         sides = []
         for n, node in enumerate(nodes):
             peer = nodes[1 - n]
@@ -174,7 +220,8 @@ class _Pair:
                 await qps[1].post_send(region.reg_wr(rights))
                 finished(await cqs[1].wait(timeout_ns=patience_ns(0)))
         keys = [region.key for region in regions]
-        resources = [*qps, *([srq] if srq else []), *regions, *mrs, *cqs, *pds]
+        shared = [one for one in (srq, domain) if one is not None]
+        resources: list[Resource] = [*qps, *shared, *regions, *mrs, *cqs, *pds]
         return cls(system, scope, qps, sides, keys, resources)
 
     def flow(self, row: Row, data: Any) -> Flow:
@@ -184,8 +231,9 @@ class _Pair:
         total = row.count + 1
         stride = (me.source.length - 16) // total
         stride -= stride % row.size if row.word else 0
+        stride = row.size if row.pieces else stride
         places = range(0, total * stride, stride)
-        answered = row.kind == QpType.RC
+        answered = row.kind in (QpType.RC, QpType.XRC_INI)
         traffic = Traffic(
             row.name, row.opcode, places, area=row.area, answered=answered, keys=self.keys
         )
@@ -200,32 +248,35 @@ class _Pair:
             sink=sink.sink,
             receives=other.srq or self.qps[1],
             way=me.peer if row.kind == QpType.UD else None,
+            srq_num=other.srq.srq_num if other.srq else None,
         )
         depth = self.scope.depth
         shape = Shape(row.size, depth, depth, 1, total, stride, 1, row.count)
-        return Flow(lane, traffic, shape, data, total)
+        kind = PieceFlow if row.pieces else Flow
+        return kind(lane, traffic, shape, data, total)
 
     async def batch(self, flow: Flow, count: int) -> tuple[int, int]:
         """Messages back to back; simulated time of the first post and the last completion."""
         now, me, other = self.sides[0].node.host.now, *self.sides
-        if flow.traffic.sends:
-            await flow.give(count)
+        if flow.traffic.sends and (lacking := flow.posted + count - flow.given) > 0:
+            await flow.give(lacking)
         begin = now()
         await flow.post(count)
         await self._until(flow, me, lambda: flow.completed == flow.posted)
         end = now()
         if flow.traffic.sends:
-            await self._until(flow, other, lambda: flow.received == flow.given)
+            await self._until(flow, other, lambda: flow.received == flow.posted)
         return begin, end
 
     async def _until(self, flow: Flow, side: Side, there: Callable[[], bool]) -> None:
         """Take the completions of a side until all are there."""
         size = flow.shape.size + flow.traffic.area
+        segment = flow.shape.stride if isinstance(flow, PieceFlow) else 0
         patience_us = patience_ns(flow.shape.depth * size) / 1000
         while True:
             side.wake.clear()
             for cq in side.cqs:
-                for _, sequence, taker in good(await cq.poll(cq.cqe), size):
+                for _, sequence, taker in good(await cq.poll(cq.cqe), size, segment):
                     if taker is None:
                         flow.completed = sequence + 1
                         flow.show()
@@ -239,6 +290,17 @@ class _Pair:
         """Messages of each batch: as many as the queues hold."""
         depth = self.scope.depth // flow.traffic.requests
         return (min(depth, count - at) for at in range(0, count, depth))
+
+
+async def _extended(
+    system: System, pds: list[PD], cq: CQ, domain: XRCD, options: QpOptions
+) -> tuple[QP, QP]:
+    """An XRC connection: an initiator, and a target in a domain of the second node."""
+    initiator = QPInitAttr(QpType.XRC_INI, cq, cap=replace(options.cap))
+    target = QPInitAttr(QpType.XRC_TGT, xrcd=domain)
+    qps = await QP.create(pds[0], initiator), await QP.create(pds[1], target)
+    await join(system.nodes, qps, options)
+    return qps
 
 
 def _verify(row: Row, flow: Flow) -> None:
