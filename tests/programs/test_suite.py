@@ -9,6 +9,15 @@ import pytest
 
 from tests.programs.running import command
 
+#: Cases of XRC beside the two of ``test_atomic``: each sends 4,000 messages one by one, which takes
+#: a minute or more.
+XRC = (
+    "test_relaxed_ordering.RoTestCase.test_ro_xrc_traffic",
+    "test_qpex.QpExTestCase.test_qp_ex_xrc_send",
+    "test_qpex.QpExTestCase.test_qp_ex_xrc_send_imm",
+    "test_cqex.CqExTestCase.test_xrc_traffic_cq_ex",
+)
+ATOMICS = ("fetch_and_add", "cmp_and_swap")
 #: Files whose tests take a minute in all, and how many of each pass.
 QUICK = {
     "test_pd": 4,
@@ -56,6 +65,24 @@ def test_a_part_of_a_newer_suite(tmp_path: Path) -> None:
     found = run(tmp_path, "--release", "13", "test_srq", "test_device")
     passed = {name: sum(one["how"] == "passed" for one in ended) for name, ended in found.items()}
     assert passed == {"test_srq": 3, "test_device": 14}
+
+
+def test_traffic_of_xrc(tmp_path: Path) -> None:
+    """Two connections and two receive queues of one domain, both ways."""
+    ((ended,),) = run(tmp_path, XRC[0]).values()
+    assert ended["how"] == "passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["12", "13"])
+def test_all_of_xrc(tmp_path: Path, release: str) -> None:
+    """Each case of either suite; that of paging on demand is skipped."""
+    atomics = [f"test_atomic.AtomicTest.test_xrc_atomic_{what}" for what in ATOMICS]
+    skipped = "test_odp.OdpTestCase.test_odp_xrc_traffic"
+    found = run(tmp_path, "--release", release, *XRC, *atomics, skipped)
+    how = {one["name"]: one["how"] for ended in found.values() for one in ended}
+    assert how.pop(skipped) == "skipped"
+    assert set(how.values()) == {"passed"} and len(how) == len(XRC) + len(ATOMICS)
 
 
 def test_a_test_that_fails_is_told(tmp_path: Path) -> None:
