@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -164,10 +164,8 @@ class Ingress(wiring.Component):
             "gid_index": (parser.gid_index, parsed),
             "function": (parser.function, parsed),
             "length": (decoder.bounds.length, bounded),
-            "datagram": (self._datagram(parser), laid_out),
+            **self._told(parser.o.opcode, laid_out),
         }
-        for name, codes in early_facts(self._config).items():
-            late[name] = parser.o.opcode.matches(*codes), laid_out
         late = {
             name: delayed(m, value, DECISION - stage, name=name)
             for name, (value, stage) in late.items()
@@ -216,9 +214,10 @@ class Ingress(wiring.Component):
         keeps_offers(m, platform, self)
         return m
 
-    def _datagram(self, parser) -> Value:
-        """Whether the packet is one, when its row is laid out."""
-        return parser.o.opcode.matches(*DATAGRAMS) if self._config.ud else Const(0, 1)
+    def _told(self, opcode: Value, stage: int) -> dict[str, tuple[Value, int]]:
+        """What the opcode says, as old as that."""
+        codes = early_facts(self._config) | {"datagram": DATAGRAMS if self._config.ud else ()}
+        return {name: (opcode.matches(*those), stage) for name, those in codes.items()}
 
     def _partition(self, m: Module, parser, datagram: Value, row) -> None:
         """Of a datagram what its CQE says of its P_Key and its priority."""
