@@ -1,6 +1,6 @@
 """The intake of the receive side: packets and pokes in turn, with the rows of their QP."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -90,7 +90,7 @@ class Intake(wiring.Component):
         work = Signal(ResponderWork, reset_less=True)  # the packet or poke at hand, and its rows
         ack, sent = Signal(QpAck, reset_less=True), Signal(QpSent, reset_less=True)
         cause = Signal(Events)  # why the packet is dropped, one bit
-        part = Signal(Part)  # who works on it
+        offered = Signal(len(Part))  # to whom it is, a bit for each ``Part``
         # ReceiveFlags: what is left to do of a poke; its timer stands still, and has the turn.
         poke, timers = Signal(ACTIVATION_FLAGS), Signal(2)
         stop = Signal()  # the QP must stop
@@ -163,24 +163,19 @@ class Intake(wiring.Component):
                 with m.If(~free):
                     m.next = "CHECK"
                 with m.Elif(~poked):
-                    other = Mux(work.operation.response, Part.COMPLETER, Part.RESPONDER)
-                    m.d.sync += part.eq(Mux(cause_now.as_value() != 0, Part.FRONT, other))
+                    drops, answers = cause_now.as_value() != 0, work.operation.response
+                    m.d.sync += offered.eq(Cat(drops, ~drops & ~answers, ~drops & answers))
                 with m.Else():
-                    self._choose_half(m, part, poke, timers, stop, receive_stopped)
+                    self._choose_half(m, offered, poke, timers, stop, receive_stopped)
             # HAND-OVER: offers the work; ends when the completer has taken it, or when responder or
             # dropper have done with it. Then the next packet is taken at once if its rows are here.
             with m.State("HAND-OVER"):
-                m.d.comb += [
-                    self.responder.valid.eq(part == Part.RESPONDER),
-                    self.completer.valid.eq(part == Part.COMPLETER),
-                    self.dropper.valid.eq(part == Part.FRONT),
-                ]
                 with m.If(~poked & self.responder.valid):
                     self._read_rows(m, pair, self.header.valid & (peeked | ~asked))
                     m.d.sync += asked.eq(self.header.valid)
                     self._look_ahead(m, work, arriving, named, asked, pair)
                 with m.If(given | (self.completer.valid & self.completer.ready)):
-                    m.d.sync += [turn.eq(~poked & self.poke.valid), responds.eq(0)]
+                    m.d.sync += [turn.eq(~poked & self.poke.valid), responds.eq(0), offered.eq(0)]
                     m.next = "IDLE"
                     with m.If(poked & (poke != 0)):
                         m.next = "CHECK"  # the poke has a second half
@@ -202,6 +197,8 @@ class Intake(wiring.Component):
         m.d.comb += self.idle.eq(fsm.ongoing("IDLE"))
         self._come(m, work, responds & (~due | self.context.valid), given)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
+        parts = (self.dropper, self.responder, self.completer)
+        m.d.comb += [to.valid.eq(bit) for to, bit in zip(parts, offered, strict=True)]
         return m
 
     def _keep_rows(self, m, work, rows, state, source):
@@ -358,22 +355,24 @@ class Intake(wiring.Component):
         config, header = self._config, self.header.payload
         return card_number(config, "qps", ordinal_of(config, header.function), header.dest_qp)
 
-    def _choose_half(self, m, part, poke, timers, stop, receive_stopped):
+    def _choose_half(self, m, offered, poke, timers, stop, receive_stopped):
         """Which part sees to a poke, and what is left of it; nobody if it asks for nothing."""
         with m.If((poke & ReceiveFlags.FAIL.value) != 0):
             m.d.sync += [
-                part.eq(Part.FRONT),
+                offered.eq(1 << Part.FRONT.value),
                 stop.eq(1),
                 poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
             ]
         with m.Elif((poke & ReceiveFlags.FINISH.value) != 0):
-            m.d.sync += [part.eq(Part.COMPLETER), poke.eq(poke & ~ReceiveFlags.FINISH.value)]
+            m.d.sync += offered.eq(1 << Part.COMPLETER.value)
+            m.d.sync += poke.eq(poke & ~ReceiveFlags.FINISH.value)
             m.d.sync += timers[1].eq(0)
         with m.Elif(((poke & ReceiveFlags.TIMEOUT.value) != 0) & timers[0]):
-            m.d.sync += [part.eq(Part.COMPLETER), poke.eq(poke & ReceiveFlags.FLUSH.value)]
+            m.d.sync += offered.eq(1 << Part.COMPLETER.value)
+            m.d.sync += poke.eq(poke & ReceiveFlags.FLUSH.value)
             m.d.sync += timers[1].eq(1)
         with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & receive_stopped):
-            m.d.sync += [part.eq(Part.RESPONDER), poke.eq(0)]
+            m.d.sync += [offered.eq(1 << Part.RESPONDER.value), poke.eq(0)]
         with m.Else():
             m.next = "NOTHING"
 

@@ -160,7 +160,7 @@ class Receive(wiring.Component):
                 wiring.connect(m, getattr(part, name), wiring.flipped(getattr(self, name)))
         wiring.connect(m, commit.checked, wiring.flipped(self.scatter_checked))
         wiring.connect(m, jobs.o, wiring.flipped(self.scatter_job))
-        job = jobs.i
+        taken = responder.job  # of the lines of RecvFetch
         m.d.comb += [
             intake.rest.eq(commit.rest),
             intake.settled.eq(commit.idle),
@@ -181,12 +181,12 @@ class Receive(wiring.Component):
             self.settled.eq(commit.settled),
             self.merged_acks.eq(intake.merged_acks),
             self.line_use.taken.eq(
-                job.valid
-                & job.ready
-                & (job.payload.kind == ScatterKind.LINE)
-                & (job.payload.store == LineStore.WQE)
+                taken.valid
+                & taken.ready
+                & (taken.payload.kind == ScatterKind.LINE)
+                & (taken.payload.store == LineStore.WQE)
             ),
-            self.line_use.line.eq(job.payload.line),
+            self.line_use.line.eq(taken.payload.line),
             self.line_use.done.eq(commit.line_done),
             commit.line_taken.eq(self.line_use.taken),
         ]
