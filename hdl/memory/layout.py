@@ -117,25 +117,16 @@ class LayoutWalk(wiring.Component):
         m = Module()
         m.submodules.reader = reader = LayoutReader(config=self._config)
         walked = Signal(KeyedRequest, reset_less=True)
-        row_bytes = layout_of(walked.row).row_bytes
         m.d.comb += [reader.write.eq(self.layout), reader.i.eq(walked)]
         entry, range_ = reader.entry, self.o.payload
         place = Signal(PLACE, reset_less=True)  # in the entries that follow
         left = Signal(32, reset_less=True)  # bytes of the request
         row = Signal(ROW, reset_less=True)
-        # The division: what is left of the offset, and the remainder so far.
-        offset, rest = Signal(OFFSET, reset_less=True), Signal(ROW, reset_less=True)
-        steps = Signal(range(OFFSET + 1), reset_less=True)
-        later = Signal(reset_less=True)  # behind the first row
         barren = Signal(7, reset_less=True)  # entries passed over, one after the other
         # A range, and what is to be added to its address: the entry's stride for each row.
         span, times = Signal(32, reset_less=True), Signal(ROW, reset_less=True)
         stride = Signal(64, reset_less=True)
-        next_rest = Cat(offset[-1], rest)
-        taken_off = wide_difference(m, next_rest, row_bytes)
         behind = wide_difference(m, place, entry.count)
-        # Less one: the first byte behind the row is not in it.
-        within = wide_sum(m, row_bytes, ~walked.request.va[:ROW])
         address = wide_sum(m, entry.addr, place)[:64]
         moved = wide_sum(m, range_.va, stride)[:64]
         # Of an entry that has the place, which then has as few bits as its bytes.
@@ -148,38 +139,11 @@ class LayoutWalk(wiring.Component):
             # IDLE: takes a request; ends with one.
             with m.State("IDLE"):
                 m.d.comb += [self.i.ready.eq(1), reader.restart.eq(1)]
-                m.d.sync += [walked.eq(self.i.payload), barren.eq(0), row.eq(0), rest.eq(0)]
+                m.d.sync += [walked.eq(self.i.payload), barren.eq(0), row.eq(0)]
+                m.d.sync += left.eq(self.i.p.request.length)
                 with m.If(self.i.valid):
                     m.next = "BEGIN"
-            # BEGIN: looks whether the offset lies in the first row; one cycle.
-            with m.State("BEGIN"):
-                va = walked.request.va
-                m.d.sync += [
-                    place.eq(va),
-                    offset.eq(va),
-                    left.eq(walked.request.length),
-                    steps.eq(OFFSET - 1),
-                    later.eq((row_bytes != 0) & (va[ROW:OFFSET].any() | ~within[ROW])),
-                ]
-                m.next = "CHOOSE"
-            # CHOOSE: has the row worked out if it is not the first; one cycle.
-            with m.State("CHOOSE"):
-                m.next = "SEEK"
-                with m.If(later):
-                    m.next = "DIVIDE"
-            # DIVIDE: divides the offset by the bytes of a row, a bit in a cycle; ends with the last
-            # one.
-            with m.State("DIVIDE"):
-                fits_in = taken_off[ROW + 1]
-                m.d.sync += [
-                    offset.eq(Cat(0, offset)),
-                    row.eq(Cat(fits_in, row)),
-                    rest.eq(Mux(fits_in, taken_off[:ROW], next_rest[:ROW])),
-                    place.eq(Mux(fits_in, taken_off[:ROW], next_rest[:ROW])),
-                    steps.eq(steps - 1),
-                ]
-                with m.If(steps == 0):
-                    m.next = "SEEK"
+            self._find_row(m, walked, place, row)
             # SEEK: passes over entries until one has the place; ends with it, or when the entries
             # are not those of the row.
             with m.State("SEEK"):
@@ -235,3 +199,44 @@ class LayoutWalk(wiring.Component):
                 m.d.sync += [range_.refused.eq(1), range_.last.eq(1), range_.length.eq(1)]
                 m.next = "OFFER"
         return m
+
+    def _find_row(self, m: Module, walked, place: Signal, row: Signal) -> None:
+        """The row that the offset lies in, and its place there: of an interleaved layout the offset
+        is divided by the bytes of a row."""
+        row_bytes = layout_of(walked.row).row_bytes
+        offset, rest = Signal(OFFSET, reset_less=True), Signal(ROW, reset_less=True)
+        steps = Signal(range(OFFSET + 1), reset_less=True)
+        later = Signal(reset_less=True)  # behind the first row
+        next_rest = Cat(offset[-1], rest)
+        taken_off = wide_difference(m, next_rest, row_bytes)
+        # Less one: the first byte behind the row is not in it.
+        within = wide_sum(m, row_bytes, ~walked.request.va[:ROW])
+        # BEGIN: looks whether the offset lies in the first row; one cycle.
+        with m.State("BEGIN"):
+            va = walked.request.va
+            m.d.sync += [
+                place.eq(va),
+                offset.eq(va),
+                rest.eq(0),
+                steps.eq(OFFSET - 1),
+                later.eq((row_bytes != 0) & (va[ROW:OFFSET].any() | ~within[ROW])),
+            ]
+            m.next = "CHOOSE"
+        # CHOOSE: has the row worked out if it is not the first; one cycle.
+        with m.State("CHOOSE"):
+            m.next = "SEEK"
+            with m.If(later):
+                m.next = "DIVIDE"
+        # DIVIDE: divides the offset by the bytes of a row, a bit in a cycle; ends with the last
+        # one.
+        with m.State("DIVIDE"):
+            fits_in = taken_off[ROW + 1]
+            m.d.sync += [
+                offset.eq(Cat(0, offset)),
+                row.eq(Cat(fits_in, row)),
+                rest.eq(Mux(fits_in, taken_off[:ROW], next_rest[:ROW])),
+                place.eq(Mux(fits_in, taken_off[:ROW], next_rest[:ROW])),
+                steps.eq(steps - 1),
+            ]
+            with m.If(steps == 0):
+                m.next = "SEEK"

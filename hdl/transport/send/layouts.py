@@ -29,7 +29,7 @@ class LayoutSlots(wiring.Component):
     Members: ``run`` is held until ``ended``, a cycle; ``slots`` of the line ``line``, two of an
     entry if it ``repeats``; ``lines``: reads them. ``told``, a cycle: ``sge`` is the entry ``nth``,
     with ``stride``; ``odd``: bytes that must be 0 are not.
-    Latency: 3 cycles and more for each slot, and 1 for each entry, as others read lines first.
+    Latency: 3 cycles for each slot, and more as others read lines first, and 1 for each entry.
     Reset: idle.
     """
 
@@ -53,8 +53,9 @@ class LayoutSlots(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         at, second = Signal(6), Signal()  # the slot to read, and whether it is an entry's second
-        slot, data = self.lines.slot, self.lines.slot_data
-        m.d.comb += [slot.line.eq(self.line), slot.slot.eq(at)]
+        kept = Signal(128, reset_less=True)  # the slot that was read: it comes out of a RAM
+        m.d.comb += [self.lines.slot.line.eq(self.line), self.lines.slot.slot.eq(at)]
+        stride = wide_sum(m, self.sge.length, kept[:32])
         with m.FSM(name="slots"):
             # READ: reads a slot; ends when it is read.
             with m.State("READ"):
@@ -64,16 +65,17 @@ class LayoutSlots(wiring.Component):
                     m.next = "KEEP"
             # KEEP: keeps what it holds; one cycle.
             with m.State("KEEP"):
+                m.d.sync += kept.eq(self.lines.slot_data)
+                m.next = "SORT"
+            # SORT: takes it for the entry's first slot, or its second; one cycle.
+            with m.State("SORT"):
                 m.d.sync += second.eq(self.repeats & ~second)
                 m.next = "TELL"
                 with m.If(second):
-                    m.d.sync += [
-                        self.stride.eq(self.sge.length + data[:32]),
-                        self.odd.eq(data[32:].any()),
-                    ]
+                    m.d.sync += [self.stride.eq(stride), self.odd.eq(kept[32:].any())]
                 with m.Else():
-                    length = data[64:96]  # of an Sge
-                    m.d.sync += [self.sge.eq(data), self.stride.eq(length), self.odd.eq(0)]
+                    length = kept[64:96]  # of an Sge
+                    m.d.sync += [self.sge.eq(kept), self.stride.eq(length), self.odd.eq(0)]
                     with m.If(self.repeats):
                         m.next = "READ"
             # TELL: tells of the entry; one cycle.
