@@ -26,7 +26,15 @@ from sim.tools import console
 __all__ = ["pyverbs", "verbs_tests"]
 
 #: The card: narrow, as small messages then take the least time, with all that programs may ask for.
-CARD = NicConfig(width=64, placement=True, persistence=True, memcpy=True, xrc=True, mp_wr=True)
+CARD = NicConfig(
+    width=64,
+    placement=True,
+    persistence=True,
+    memcpy=True,
+    xrc=True,
+    mp_wr=True,
+    mkeys=True,
+)
 
 
 _vendor_option = click.option(

@@ -354,7 +354,7 @@ def test_what_the_device_does_not_have():
         _mr, a, _b = await c.pair()
         for opcode in ("ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD", "LOCAL_INV", "SEND_WITH_INV",
                        "RDMA_READ_WITH_INV", "REG_MR", "FLUSH", "ATOMIC_WRITE",
-                       "MEMCPY"):  # fmt: skip
+                       "MEMCPY", "MKEY_LIST", "MKEY_INTERLEAVED"):  # fmt: skip
             text = f"This device has no {opcode}"
             await c.fails(errno.EOPNOTSUPP, text, "post_send", qp=a["qp"], opcode=opcode)
         ah = dict(THERE, dest_qpn=1, qkey=2)

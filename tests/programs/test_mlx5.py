@@ -322,7 +322,7 @@ post(qp, lambda: qp.wr_memcpy(mr.lkey, mr.buf + 2000, mr.lkey, mr.buf, 100))
 print(opcodes(1), mr.read(100, 2000) == b"c" * 100)
 print(ctx.query_mlx5_device().max_wr_memcpy_length, ctx.query_device().vendor_id)
 refused(Mlx5Context, Mlx5DVContextAttr(flags=1), name="rocinante0")
-refused(Mlx5QP, ctx, QPInitAttrEx(e.IBV_QPT_RC), Mlx5DVQPInitAttr(send_ops_flags=1, comp_mask=4))
+refused(Mlx5QP, ctx, QPInitAttrEx(e.IBV_QPT_RC), Mlx5DVQPInitAttr(send_ops_flags=32, comp_mask=4))
 refused(Mlx5QP, ctx, QPInitAttrEx(e.IBV_QPT_UC), Mlx5DVQPInitAttr(send_ops_flags=16, comp_mask=4))
 """,
         tmp_path,
@@ -340,6 +340,87 @@ refused(Mlx5QP, ctx, QPInitAttrEx(e.IBV_QPT_UC), Mlx5DVQPInitAttr(send_ops_flags
         f"{1 << 30} {0x02C9}",
     ]
     assert all("95 Failed to" in line for line in lines[8:]) and len(lines) == 11
+
+
+def test_layouts(tmp_path: Path) -> None:
+    """T-K9, as far as the library refuses: nothing of a batch with a bad layout is posted."""
+    said = script(
+        """
+import pyverbs.enums as e
+import pyverbs.providers.mlx5.mlx5_enums as dve
+from pyverbs.cq import CQ
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.providers.mlx5.mlx5dv import Mlx5Context, Mlx5DVContextAttr, Mlx5DVQPInitAttr, Mlx5QP
+from pyverbs.providers.mlx5.mlx5dv_mkey import Mlx5Mkey, Mlx5MkeyConfAttr, Mlx5MrInterleaved
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QPAttr, QPCap, QPInitAttrEx
+from pyverbs.wr import SGE
+
+ctx = Mlx5Context(Mlx5DVContextAttr(), name="rocinante0")
+pd, cq = PD(ctx), CQ(ctx, 8)
+mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE)
+
+def refused(call, *args):
+    try:
+        call(*args)
+    except PyverbsRDMAError as error:
+        print(error.error_code)
+    else:
+        print("not refused")
+
+INDIRECT = dve.MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT
+refused(Mlx5Mkey, pd, 0, 2)
+refused(Mlx5Mkey, pd, INDIRECT | dve.MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 2)
+mkey = Mlx5Mkey(pd, INDIRECT, 2)
+print(mkey.lkey == mkey.rkey, mkey.max_entries)
+
+def made(calls, qp_type=e.IBV_QPT_RC):
+    mask = dve.MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
+    init = QPInitAttrEx(qp_type, scq=cq, rcq=cq, pd=pd, cap=QPCap(8, 8, 2, 2, 64),
+                        comp_mask=e.IBV_QP_INIT_ATTR_PD)
+    return Mlx5QP(ctx, init, Mlx5DVQPInitAttr(mask, send_ops_flags=calls))
+
+refused(made, dve.MLX5DV_QP_EX_WITH_MR_LIST, e.IBV_QPT_UC)
+qp = made(dve.MLX5DV_QP_EX_WITH_MR_LIST | dve.MLX5DV_QP_EX_WITH_MKEY_CONFIGURE)
+sges = [SGE(mr.buf, 8, mr.lkey), SGE(mr.buf + 64, 8, mr.lkey)]
+rows = [Mlx5MrInterleaved(mr.buf, 8, 2, mr.lkey)]
+write = e.IBV_ACCESS_LOCAL_WRITE
+refused(qp.wr_mr_interleaved, mkey, write, 3, rows)  # not one of its calls
+
+def post(flags, *calls):
+    qp.wr_start()
+    qp.wr_flags = flags
+    for call, *args in calls:
+        call(*args)
+    qp.wr_complete()
+
+inline = e.IBV_SEND_INLINE | e.IBV_SEND_SIGNALED
+refused(post, 0, (qp.wr_mr_list, mkey, write, sges))
+refused(post, inline, (qp.wr_mr_list, mkey, e.IBV_ACCESS_MW_BIND, sges))
+refused(post, inline, (qp.wr_mr_list, mkey, write, []))
+refused(post, inline, (qp.wr_mr_list, mkey, write, sges + sges))
+configure = (qp.wr_mkey_configure, mkey, 2, Mlx5MkeyConfAttr())
+access = (qp.wr_set_mkey_access_flags, write)
+refused(post, inline, configure, access)  # a setter is missing
+refused(post, inline, (qp.wr_mkey_configure, mkey, 2, Mlx5MkeyConfAttr(1)), access,
+        (qp.wr_set_mkey_layout_list, sges))
+print(cq.poll()[0])
+""",
+        tmp_path,
+        options=("--as", "mlx5"),
+    )
+    unsupported, memory = errno.EOPNOTSUPP, errno.ENOMEM
+    wanted = [unsupported, unsupported, "True 2", unsupported, unsupported, unsupported]
+    wanted += [errno.EINVAL, memory, memory, errno.EINVAL, unsupported, 0]
+    assert said.splitlines() == [str(one) for one in wanted]
+
+
+def test_rdma_cores_cases_of_layouts(tmp_path: Path) -> None:
+    """Its tests of indirect keys; those with signatures find that there are none."""
+    found = run(tmp_path, "--as", "mlx5", "test_mlx5_mkey")
+    ended = [one["how"] for each in found.values() for one in each]
+    assert sorted(ended) == ["passed"] * 6 + ["skipped"] * 5
 
 
 def test_rdma_cores_cases(tmp_path: Path) -> None:

@@ -24,8 +24,13 @@ __all__ = ["CQ", "CQEX", "WC", "CompChannel", "CqInitAttrEx", "PollCqAttr", "cqe
 _TOLD = enums.IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_MP_WR
 #: No completion is there; the number is libibverbs'.
 EMPTY = errno.ENOENT
+#: libibverbs' IBV_WC_DRIVER1, which pyverbs does not name.
+_LAYOUT_SET = 135
 #: Opcodes of the card that libraries know by another number.
-_RENUMBERED: dict[int, int] = {WcOpcode.MEMCPY: int(enums.IBV_WC_DRIVER3)}
+_RENUMBERED: dict[int, int] = {
+    WcOpcode.MEMCPY: int(enums.IBV_WC_DRIVER3),
+    WcOpcode.MKEY: _LAYOUT_SET,
+}
 
 
 class CompChannel(PyverbsCM):

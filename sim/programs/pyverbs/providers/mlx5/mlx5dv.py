@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from hdl.abi.enums import WrOpcode
@@ -15,6 +16,12 @@ from sim.programs.pyverbs.base import PyverbsObject
 from sim.programs.pyverbs.cq import CQEX, CqInitAttrEx
 from sim.programs.pyverbs.device import Context
 from sim.programs.pyverbs.providers.mlx5 import mlx5_enums as dv
+from sim.programs.pyverbs.providers.mlx5.mlx5dv_mkey import (
+    LayoutRequest,
+    Mlx5Mkey,
+    Mlx5MkeyConfAttr,
+    Mlx5MrInterleaved,
+)
 from sim.programs.pyverbs.providers.mlx5.wqe import Wqe, WqeCtrlSeg, WqeDataSeg, WqeSeg, translate
 from sim.programs.pyverbs.pyverbs_error import PyverbsRDMAError
 from sim.programs.pyverbs.qp import QPEx
@@ -37,7 +44,14 @@ __all__ = [
 ]
 
 #: Calls that this card has a counterpart of.
-_CALLS = dv.MLX5DV_QP_EX_WITH_RAW_WQE | dv.MLX5DV_QP_EX_WITH_MEMCPY
+_LAYOUTS = (
+    dv.MLX5DV_QP_EX_WITH_MR_LIST
+    | dv.MLX5DV_QP_EX_WITH_MR_INTERLEAVED
+    | dv.MLX5DV_QP_EX_WITH_MKEY_CONFIGURE
+)
+_CALLS = dv.MLX5DV_QP_EX_WITH_RAW_WQE | dv.MLX5DV_QP_EX_WITH_MEMCPY | _LAYOUTS
+#: Flags of its creation that the card can do nothing else than keep.
+_FLAGS = dv.MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE
 #: What a mask may name of a queue pair's attributes: without DC.
 _MASK = dv.MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | dv.MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
 
@@ -141,10 +155,16 @@ class Mlx5QP(QPEx):
 
     def __init__(self, context: Any, init_attr: QPInitAttrEx, dv_init_attr: Mlx5DVQPInitAttr):
         calls = dv_init_attr.calls
-        refused = dv_init_attr.comp_mask & ~_MASK or dv_init_attr.flags or calls & ~_CALLS
+        refused = dv_init_attr.comp_mask & ~_MASK or dv_init_attr.flags & ~_FLAGS
+        refused = refused or calls & ~_CALLS
         copies = calls & dv.MLX5DV_QP_EX_WITH_MEMCPY
         if copies and not (
             context.card.context.query_device().max_memcpy_length
+            and init_attr.qp_type == enums.IBV_QPT_RC
+        ):
+            refused = True
+        if calls & _LAYOUTS and not (
+            context.card.context.query_device().max_mkey_entries
             and init_attr.qp_type == enums.IBV_QPT_RC
         ):
             refused = True
@@ -152,6 +172,8 @@ class Mlx5QP(QPEx):
         #: Requests whose completion is to come, oldest first: whether each was raw.
         self._signalled: deque[bool] = deque()
         self._bad: RdmaError | None = None
+        #: The request whose key is being configured.
+        self._setting: LayoutRequest | None = None
         if refused:
             raise PyverbsRDMAError("Failed to create MLX5 QP", errno.EOPNOTSUPP)
         super().__init__(context, init_attr)
@@ -166,6 +188,61 @@ class Mlx5QP(QPEx):
         built = self._begin(WrOpcode.MEMCPY)
         built.sg = [SGE(dest_addr, length, dest_lkey), SGE(src_addr, length, src_lkey)]
 
+    def wr_mr_list(self, mkey: Mlx5Mkey, access_flags: int, sge_list: Sequence[SGE]) -> None:
+        """The layout of a key is a list."""
+        layout = self._layout(mkey, dv.MLX5DV_QP_EX_WITH_MR_LIST, 2)
+        layout.set_access(access_flags)
+        layout.set_layout(sge_list)
+
+    def wr_mr_interleaved(
+        self,
+        mkey: Mlx5Mkey,
+        access_flags: int,
+        repeat_count: int,
+        mr_interleaved_lst: Sequence[Mlx5MrInterleaved],
+    ) -> None:
+        """The layout of a key is a row of pieces that repeats."""
+        layout = self._layout(mkey, dv.MLX5DV_QP_EX_WITH_MR_INTERLEAVED, 2)
+        layout.set_access(access_flags)
+        layout.set_layout(mr_interleaved_lst, repeat_count)
+
+    def wr_mkey_configure(
+        self, mkey: Mlx5Mkey, num_setters: int, mkey_config: Mlx5MkeyConfAttr
+    ) -> None:
+        """The same, of which ``num_setters`` further calls say what it is."""
+        layout = self._layout(mkey, dv.MLX5DV_QP_EX_WITH_MKEY_CONFIGURE, num_setters)
+        if mkey_config.conf_flags or mkey_config.comp_mask:
+            self._fails(RdmaError(errno.EOPNOTSUPP, "A mkey is configured without flags"))
+        self._setting = layout
+
+    def wr_set_mkey_access_flags(self, access_flags: int) -> None:
+        """The rights of the key that is being configured."""
+        self._configured().set_access(access_flags)
+
+    def wr_set_mkey_layout_list(self, sge_list: Sequence[SGE]) -> None:
+        """Its layout, a list."""
+        self._configured().set_layout(sge_list)
+
+    def wr_set_mkey_layout_interleaved(
+        self, repeat_count: int, mr_interleaved_lst: Sequence[Mlx5MrInterleaved]
+    ) -> None:
+        """Its layout, a row that repeats."""
+        self._configured().set_layout(mr_interleaved_lst, repeat_count)
+
+    def _layout(self, mkey: Mlx5Mkey, call: int, setters: int) -> LayoutRequest:
+        self._must(call)
+        self._batch.append(LayoutRequest(mkey, self.wr_id, self.wr_flags, setters))
+        return self._batch[-1]
+
+    def _configured(self) -> LayoutRequest:
+        if self._setting is None or self._setting not in self._batch:
+            raise PyverbsRDMAError("No mkey is being configured", errno.EINVAL)
+        return self._setting
+
+    def _fails(self, error: RdmaError) -> None:
+        """The batch will not be posted."""
+        self._bad = self._bad or error
+
     def wr_raw_wqe(self, wqe: Wqe) -> None:
         """What an element in memory says, which is read now; ``wr_flags`` mean nothing to it.
 
@@ -176,7 +253,7 @@ class Mlx5QP(QPEx):
         try:
             request = translate(wqe.address, self.wr_id, self.pd.guest, datagrams)
         except RdmaError as error:
-            self._bad = self._bad or error
+            self._fails(error)
         else:
             self._batch.append(_Raw(request))
 
@@ -188,6 +265,12 @@ class Mlx5QP(QPEx):
     def wr_complete(self) -> None:
         """Posts the batch; PyverbsRDMAError, and nothing of it, if one of its requests is bad: with
         EOPNOTSUPP or EINVAL for an element without a counterpart."""
+        for one in self._batch:
+            if isinstance(one, LayoutRequest):
+                try:
+                    one.check()
+                except RdmaError as error:
+                    self._fails(error)
         if self._bad is not None:
             self.wr_abort()
             text = f"Failed to complete work requests: {self._bad}"
