@@ -14,8 +14,8 @@ HOT = NicConfig(width=CONFIG.width, qps=1024, hot_qps=16)
 PLACEMENT = replace(CONFIG, placement=True, persistence=True)
 #: With copies inside host memory as well.
 MEMCPY = replace(PLACEMENT, memcpy=True)
-#: With XRC.
-XRC = replace(CONFIG, xrc=True)
+#: With XRC; on the next card if the test asks for that.
+XRC = replace(CONFIG, xrc=True, mp_wr=bool(os.environ.get("ROCINANTE_MP_WR")))
 #: With receive requests that take several packets, and XRC.
 MP_WR = replace(XRC, mp_wr=True)
 #: With indirect keys, and all that may use them.
