@@ -35,7 +35,7 @@ class PayloadFetch(wiring.Component):
     have returned; ``read_errors``: reads that failed (``COUNT`` bits, wraps).
     Responses are in address lanes: bytes of the first beat in front of the chunk are skipped.
     Latency: from packet to the read 1 cycle, from chunk 2; from response to output Packer
-    and 5.
+    and 6.
     Throughput: one beat of response per cycle, so a read is issued as many cycles after another as
     that one has beats. Reads that are issued faster would only wait for each other at the host, and
     everybody else's behind them. A beat of a chunk takes a whole place of the buffer, however few
@@ -79,15 +79,17 @@ class PayloadFetch(wiring.Component):
         waits = self._ask(m, packets, sources, chunks, reads, window)
         self._answers(m, platform, reads, buffer)
         taken_at_once(m, platform, sources.i, "each packet is listed for the join")
-        # The packer's ``ready`` comes late, and so does the output of a RAM.
+        # A register behind the buffer, as a RAM's output is late; and so is the packer's ``ready``.
+        m.submodules.fetched = fetched = Stage(shape=chunk_beat(width))
         m.submodules.joined = joined = Skid(shape=chunk_beat(width))
+        connect(m, buffer.o, fetched.i)
         connect(m, joined.o, packer.i)
         m.d.comb += window.level.eq(buffer.level)
         m.d.sync += [
             window.freed.eq(buffer.o.valid & buffer.o.ready),
-            window.dry.eq(waits & ~buffer.o.valid & ~joined.o.valid),
+            window.dry.eq(waits & ~buffer.o.valid & ~fetched.o.valid),
         ]
-        self._join(m, sources, buffer.o, joined.i)
+        self._join(m, sources, fetched.o, joined.i)
         return m
 
     def _ask(self, m: Module, packets, sources, chunks, reads, window) -> Value:

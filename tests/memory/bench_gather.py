@@ -518,7 +518,7 @@ async def stale_requests(dut):
 
 @cocotb.test(skip=not LINES)  # one by one, too few packets wait to be dropped
 async def eras_at_random(dut):
-    bench = await Bench(dut, seed=32, latency=200, stall=0.7).start()
+    bench = await Bench(dut, seed=32, latency=200, stall=0.7, deadline=80_000).start()
     generations, dropped = Generations(bench), set()
     for _ in range(3):
         # No packet waits here, so none of these is taken for one of four generations later.

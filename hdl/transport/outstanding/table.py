@@ -250,7 +250,7 @@ class OutstandingTable(wiring.Component):
         # FINISH: gives a poke if the list is watched or its oldest WQE can end; one cycle. It only
         # looks at the list, so an append begins at once.
         with m.State("FINISH"):
-            m.d.sync += now.hits.eq(now.ends & (row.head == now.ended))
+            m.d.sync += now.hits.eq(now.ends & (row.head[: len(now.ended)] == now.ended))
             m.d.sync += self.poke.payload.qp.eq(now.qp)
             m.d.comb += head.watched.eq(1)
             m.next = "IDLE"

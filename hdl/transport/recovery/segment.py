@@ -8,8 +8,6 @@ __all__ = [
     "MTU_CODES",
     "PSN_BLOCK",
     "fit",
-    "fitting_mtus",
-    "fits_mtu",
     "message_offset",
     "mtu_bytes",
     "packet_count",
@@ -63,17 +61,6 @@ def packet_count(m: Module, code: Value, length: Value) -> Value:
 def fit(length: Value, mtu: Value) -> Value:
     """Whether ``length`` bytes fit a packet; the upper bits have no carry chain."""
     return ~length[len(mtu) :].any() & (length[: len(mtu)] <= mtu)
-
-
-def fitting_mtus(length: Value) -> Value:
-    """Whether ``length`` bytes fit a packet, a bit for each of ``MTU_CODES``."""
-    sizes = (code + 7 for code in MTU_CODES)  # log2
-    return Cat(~length[log2 + 1 :].any() & ~(length[log2] & length[:log2].any()) for log2 in sizes)
-
-
-def fits_mtu(m: Module, code: Value, fitting: Value) -> Signal:
-    """The bit of ``fitting_mtus`` for the MTU ``code``."""
-    return _by_mtu(m, code, lambda log2: fitting[log2 - 8], 1, "fits_mtu")
 
 
 def message_offset(m: Module, code: Value, packets: Value, name: str = "offset") -> Signal:

@@ -13,7 +13,7 @@ from hdl.ports.numbers import QpNumber
 from hdl.wire.constants import MAX_MTU
 from hdl.wire.opcodes import Operation, Transport
 
-from ..recovery.segment import MTU_CODES, fits_mtu, fitting_mtus, message_offset, mtu_bytes
+from ..recovery.segment import fit, message_offset, mtu_bytes
 from .checks import Response
 
 __all__ = ["LARGE_MTU", "Progress", "Reply", "ReplyPackets"]
@@ -104,13 +104,11 @@ class ReplyPackets(wiring.Component):
         sent = Signal(range(self._quantum + 2 * LONGEST))
         fits, weight = Signal.like(sent, reset_less=True), Signal.like(sent, reset_less=True)
         ended, last, full, at_packet = Signal(), Signal(), Signal(), Signal()
-        # What is left of the READ fits a packet: by MTU, as the path's is late with the first one.
-        fitting = Signal(len(MTU_CODES), reset_less=True)
         payload, fired = Signal(), Signal()
         mtu_now = mtu_bytes(m, self.i.payload.path_mtu)
         passed = message_offset(m, held.path_mtu, held.packet)
         m.d.comb += [
-            last.eq(fits_mtu(m, held.path_mtu, fitting)),
+            last.eq(fit(held.length, mtu)),
             full.eq(Mux(last, sent >= self._quantum - 1, sent >= fits) | self.stop),
             payload.eq(held.read & ~held.atomic & (held.length != 0)),
             fired.eq(self.job.valid & self.job.ready),
@@ -136,7 +134,6 @@ class ReplyPackets(wiring.Component):
                     held.eq(self.i.payload),
                     held.packet.eq(raised(self.i.payload.packet, self.i.payload.first)),
                     mtu.eq(mtu_now),
-                    fitting.eq(fitting_mtus(self.i.payload.length)),
                     weight.eq(mtu_now // UNIT),
                     fits.eq(
                         Mux(mtu_now < self._quantum * UNIT, self._quantum - mtu_now // UNIT, 0)
@@ -165,7 +162,6 @@ class ReplyPackets(wiring.Component):
                 m.next = "RESUME-HIGH"
             # RESUME-HIGH: adds the next bits of the address; one cycle.
             with m.State("RESUME-HIGH"):
-                m.d.sync += fitting.eq(fitting_mtus(held.length))
                 add_middle(m, held.va, carry, offset)
                 m.next = "RESUME-TOP"
             # RESUME-TOP: adds the last bits of it; one cycle.
@@ -191,7 +187,6 @@ class ReplyPackets(wiring.Component):
                         m.next = "IDLE"
             # NEXT: the upper half of the next packet's address is added up.
             with m.State("NEXT"):
-                m.d.sync += fitting.eq(fitting_mtus(held.length))
                 add_high(m, held.va, carry)
                 m.next = "PACKET"
         self._job(m, held, last, mtu)
