@@ -67,6 +67,8 @@ class LayoutReader(wiring.Component):
             entries.write.enable.eq(self.write.valid),
             entries.write.index.eq(self.write.place),
             entries.write.row.eq(self.write.entry),
+            # Behind a register: the RAM is late.
+            self.stale.eq(self.entry.generation != layout.generation),
         ]
         with m.If(self.take):
             m.d.sync += self.valid.eq(0)
@@ -75,7 +77,6 @@ class LayoutReader(wiring.Component):
                 self.valid.eq(1),
                 read.eq(0),
                 self.entry.eq(entries.read0.row),
-                self.stale.eq(entries.read0.row.generation != layout.generation),
                 self.ends.eq(read_last),
             ]
         with m.If(fetch):
