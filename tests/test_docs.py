@@ -141,11 +141,10 @@ def test_figures_in_prose(page: str, figure: str) -> None:
 def test_the_clock_is_told_beside_the_rate(page: str) -> None:
     """Where 100 Gb/s are claimed, with what the recorded estimate says of their clock."""
     estimates = json.loads((REPO / "tests" / "data" / "timing.json").read_text())
-    for board in ("u55c", "de10_agilex"):
-        clock, fmax = estimates[board]["clock_mhz"], estimates[board]["fmax_mhz"]
-        assert fmax["usual"] < clock / 2 < clock < fmax["near"], "what the pages say is stale"
     text = " ".join((REPO / page).read_text().split())
-    assert "less than half of it" in text and "timing.md)" in text
+    assert "timing.md)" in text
+    for board in ("u55c", "de10_agilex"):
+        assert f"{estimates[board]['fmax_mhz']['usual']} MHz" in text, "what the pages say is stale"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
