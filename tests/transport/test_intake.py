@@ -108,15 +108,15 @@ def beside(*, cycle: int, ends: int) -> tuple[list[int], int]:
         ctx.set(dut.completer_beside, 1)
         ctx.set(dut.ack_written.index, QP)
         ctx.set(dut.ack_written.row, {"psn": AFTER})
-        for now in range(ends):
-            ctx.set(dut.ack_written.enable, now == cycle)
+        for passed in range(ends):
+            ctx.set(dut.ack_written.enable, passed == cycle)
             await ctx.tick()
         ctx.set(dut.completer_busy, 0)
 
     async def responder(ctx):
-        for now in range(40):
+        for passed in range(40):
             valid = ctx.get(dut.responder.valid)
-            begun.extend([now] * valid)
+            begun.extend([passed] * valid)
             ctx.set(dut.responder.ready, valid and len(begun) >= 4)
             await ctx.tick()
 
