@@ -39,6 +39,7 @@ _CONSTANTS = (
     "COUNTER_MAGIC",
     "COUNTER_VERSION",
     "QP_COUNTER_OFFSET",
+    "ARM_SEEN_BITS",
 )
 
 _HEAD = """\

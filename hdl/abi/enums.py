@@ -71,6 +71,7 @@ class RdmaFeature(IntEnum):
     MEMCPY = 12
     PLACEMENT = 13
     QUEUE_ERROR = 14
+    ARM_CQ = 15
 
     @property
     def mask(self) -> int:

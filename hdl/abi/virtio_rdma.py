@@ -387,6 +387,14 @@ EVENT = Struct(
     le32("lost", "events since the one before this that found no buffer"),
     le32("reserved", "0"),
 )
+#: Bits of a used index in the doorbell that arms a CQ.
+ARM_SEEN_BITS = 15
+#: What a driver with ARM_CQ writes as the doorbell of a completion queue.
+CQ_DOORBELL = Struct(
+    "cq_doorbell",
+    le16("queue", "number of the virtqueue"),
+    le16("seen", "14:0 used index up to which completions are known, 15 solicited only"),
+)
 
 STRUCTS: tuple[Struct, ...] = (
     CONFIG,
@@ -414,6 +422,7 @@ ADDITIONS: tuple[Struct, ...] = (
         if struct is not NOTHING
     ),
     EVENT,
+    CQ_DOORBELL,
 )
 
 queue_count = queue_numbers.queue_count

@@ -27,6 +27,7 @@ class FunctionKind:
         device: makes its device configuration, which has ``port``, ``changed`` and ``facts``.
         facts: what the device configuration is told: name of the member -> bits.
         device_bytes: size of the device configuration.
+        arming: mask of the feature with which a doorbell of four bytes arms a completion queue.
     """
 
     image: ConfigImage
@@ -40,3 +41,4 @@ class FunctionKind:
     facts: dict[str, int]
     device_bytes: int
     needs: tuple[tuple[int, int], ...] = ()
+    arming: int = 0

@@ -47,6 +47,7 @@ def rdma_kind(config: NicConfig) -> FunctionKind:
         device=lambda: DeviceConfig(config=config),
         facts={"mac": 48},
         device_bytes=CONFIG.size,
+        arming=RdmaFeature.ARM_CQ.mask,
     )
 
 

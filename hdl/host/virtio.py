@@ -209,6 +209,7 @@ class VirtioFunction(wiring.Component):
             accesses.notification_data.eq(
                 common.features[Feature.NOTIFICATION_DATA] & ~queues.rules.packed
             ),
+            accesses.arm_cq.eq((common.features & kind.arming) != 0),
             accesses.window_bar.eq(pci.window_bar),
             accesses.window_offset.eq(pci.window_offset),
             accesses.window_length.eq(pci.window_length),

@@ -38,9 +38,9 @@ class VirtioAccesses(wiring.Component):
     Parameters: ``kind``: what the function is; ``counters``: how many its driver can read.
     Members: ``bus``; a port for each of ``STRUCTURES``, and of ``COUNTERS`` if there are any;
     ``doorbell``: valid for a cycle or longer, until it is taken; ``driver_ok``,
-    ``notification_data``; ``window_bar``, ``window_offset``, ``window_length``: registers of the
-    PCI_CFG capability, through whose data word an access goes to that place; ``isr`` and
-    ``isr_read`` (a cycle): it is read, which clears it.
+    ``notification_data``, ``arm_cq``; ``window_bar``, ``window_offset``, ``window_length``:
+    registers of the PCI_CFG capability, through whose data word an access goes to that place;
+    ``isr`` and ``isr_read`` (a cycle): it is read, which clears it.
     Latency: 5 cycles and the structure's; a doorbell 3, and the wait for its taker.
     Throughput: one access at a time. Errors: an access to no register reads 0xFFFFFFFF and loses
     writes; a doorbell before DRIVER_OK, or of less than two bytes, is lost. Reset: idle.
@@ -55,6 +55,7 @@ class VirtioAccesses(wiring.Component):
                 "doorbell": Out(stream.Signature(Doorbell)),
                 "driver_ok": In(1),
                 "notification_data": In(1),
+                "arm_cq": In(1),
                 "window_bar": In(8),
                 "window_offset": In(32),
                 "window_length": In(32),
@@ -188,6 +189,7 @@ class VirtioAccesses(wiring.Component):
             rung.eq(request.write & self.driver_ok & request.strb[:2].all()),
             doorbell.queue.eq(request.addr[2:18]),
             doorbell.has_next.eq(self.notification_data & request.strb.all()),
+            doorbell.arms.eq(self.arm_cq & request.strb.all()),
             doorbell.next.eq(request.data[16:]),
         ]
         return rung

@@ -46,7 +46,7 @@ _EXTENSIONS = {
     CardFeature.PLACEMENT: (RdmaFeature.PLACEMENT,),
 }
 #: Extensions that every card has.
-_COMMON_EXTENSIONS = (RdmaFeature.REREG_MR,)
+_COMMON_EXTENSIONS = (RdmaFeature.REREG_MR, RdmaFeature.ARM_CQ)
 COMMON = abi.COMMON_CFG.offset
 #: What the driver may set in the status; FEATURES_OK and DRIVER_OK on conditions.
 PLAIN_STATUS = Status.ACKNOWLEDGE | Status.DRIVER | Status.FAILED

@@ -357,8 +357,7 @@ class Effects(data.Struct):
 
     The payload waits for it: with ``discard`` it is thrown away, although its check was good.
     ``saved``: it is of a READ or an atomic, which has no completion here: ``completion.head`` is
-    its place in the pool.
-    """
+    its place in the pool."""
 
     discard: 1
     saved: 1
@@ -412,10 +411,12 @@ class ClearCounters(data.Struct):
 
 
 class Doorbell(data.Struct):
-    """A driver's notification. ``next``: the avail index with NOTIFICATION_DATA (``has_next``)."""
+    """A driver's notification. ``next``: the avail index with NOTIFICATION_DATA (``has_next``), or
+    what the driver has seen of a CQ that it ``arms`` (ARM_CQ, and all four bytes written)."""
 
     queue: 16
     has_next: 1
+    arms: 1
     next: 16
 
 

@@ -11,7 +11,9 @@ from hdl.common.fork import StreamFork
 from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, Doorbell
-from hdl.ports.numbers import QpNumber, card_number, number_in, ordinal_in
+from hdl.ports.numbers import CqNumber, QpNumber, card_number, number_in, ordinal_in
+
+from .completion.arming import ArmRequest
 
 __all__ = ["DoorbellRouter", "FLAG_DOORBELL", "FLAG_NEXT"]
 
@@ -22,11 +24,12 @@ FLAG_DOORBELL, FLAG_NEXT = 1, 8
 class DoorbellRouter(wiring.Component):
     """Routes doorbells; every output is always accepted in the end, so every doorbell is.
 
-    Spec: virtio-rdma VR-1.2 (queue numbers), Virtio 1.2, 2.9 (NOTIFICATION_DATA).
+    Spec: virtio-rdma VR-1.2 (queue numbers), Virtio 1.2, 2.9 (NOTIFICATION_DATA);
+    docs/extensions.md, ARM_CQ.
     Members: ``i``; ``control`` (queue 0 of a function); ``send`` (a send queue: QP, flags DOORBELL
     and NEXT, the avail index as data); ``receive`` (a receive queue: QP with ``receive_flags``);
-    doorbells of completion queues and of the event queue go nowhere: their buffers are looked for
-    when they are needed.
+    ``arm`` (a completion queue, by a doorbell that arms it). Other doorbells of completion queues,
+    and those of the event queue, go nowhere: their buffers are looked for when they are needed.
     ``ahead``: the same as ``receive``, to fetch receive WQEs ahead.
     Latency: 1 cycle, 2 to ``ahead``. Throughput: a doorbell per two cycles.
     Errors: ``drops`` counts doorbells of queues that do not exist and of pair 0 of a function.
@@ -43,6 +46,7 @@ class DoorbellRouter(wiring.Component):
                 "send": Out(stream.Signature(activation_layout(16))),
                 "receive": Out(stream.Signature(Activation)),
                 "ahead": Out(stream.Signature(Activation)),
+                "arm": Out(stream.Signature(ArmRequest)),
                 "drops": Out(COUNT),
             }
         )
@@ -61,7 +65,8 @@ class DoorbellRouter(wiring.Component):
         waiting = Signal()
         receives = Signal(reset_less=True)
         qp = Signal(QpNumber, reset_less=True)
-        is_control, is_filled, is_nothing = Signal(), Signal(), Signal()
+        is_control, is_cq, is_event, is_nothing = Signal(), Signal(), Signal(), Signal()
+        cq = Signal(CqNumber, reset_less=True)
         m.d.comb += [
             self.i.ready.eq(~waiting),
             self.control.payload.eq(held),
@@ -70,11 +75,19 @@ class DoorbellRouter(wiring.Component):
             self.send.payload.data.eq(held.next),
             fork.i.payload.qp.eq(qp),
             fork.i.payload.flags.eq(self._flags),
+            self.arm.payload.cq.eq(cq),
+            self.arm.payload.seen.eq(held.next),
+            self.arm.payload.solicited.eq(held.next[-1]),
         ]
         gone = Signal()
         with m.If(is_control):
             m.d.comb += [self.control.valid.eq(waiting), gone.eq(self.control.ready)]
-        with m.Elif(is_filled):
+        with m.Elif(is_cq):
+            m.d.comb += [
+                self.arm.valid.eq(waiting & held.arms),
+                gone.eq(self.arm.ready | ~held.arms),
+            ]
+        with m.Elif(is_event):
             m.d.comb += gone.eq(1)
         with m.Elif(is_nothing):
             m.d.comb += gone.eq(1)
@@ -94,7 +107,9 @@ class DoorbellRouter(wiring.Component):
                 receives.eq(nth[0]),
                 qp.eq(card_number(config, "qps", ordinal, nth[1:])),
                 is_control.eq(queue == CONTROL_QUEUE),
-                is_filled.eq((queue < first) | (queue == config.event_queue)),
+                cq.eq(card_number(config, "cqs", ordinal, queue - config.cq_queue(0))),
+                is_cq.eq(queue < first),
+                is_event.eq(queue == config.event_queue),
                 is_nothing.eq(
                     (queue >= config.guest.queues)
                     | (queue < config.sq_queue(GSI_QP_INDEX))

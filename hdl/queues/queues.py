@@ -139,6 +139,7 @@ class Queues(wiring.Component):
         # Completions.
         connect(m, flipped(self.completions), completion.i)
         connect(m, flipped(self.command.arm_cq), completion.arm)
+        connect(m, doorbells.arm, completion.request)
         connect(m, flipped(self.cq_rows), completion.cq_program)
         connect(m, flipped(self.used_indices), completion.used_program)
         m.d.comb += [

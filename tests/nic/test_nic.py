@@ -70,6 +70,7 @@ def test_two_nics(width, part):
 @pytest.mark.parametrize(
     "feature",
     [
+        "arming",
         "atomics",
         "cm",
         "events",

@@ -7,6 +7,7 @@ import struct
 from cocotb.triggers import RisingEdge
 
 from hdl.ports.jobs import Completion, Interrupt, QueueError
+from hdl.queues.completion.arming import ArmRequest
 from hdl.queues.completion.engine import ArmCq, CqError
 from sim.bench.pins import number
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, any_function
@@ -34,6 +35,7 @@ class CompletionBench(Bench):
         self.functions[0] = any_function(seed)
         self.i = Source(self, "completion__i", Completion, gap=stall)
         self.arm = Source(self, "completion__arm", ArmCq)
+        self.request = Source(self, "completion__request", ArmRequest)
         self.reset = Source(self, "completion__queue_reset", 16)
         self.interrupts = Sink(self, "completion__interrupt", Interrupt, stall)
         self.cq_errors = Sink(self, "completion__cq_error", CqError, stall)

@@ -16,6 +16,7 @@ PARTS = (
     "recv",
     "completion",
     "completion_errors",
+    "arming",
     "control",
     "events",
 )

@@ -13,6 +13,7 @@ from hdl.abi.enums import (
     ExtensionCommand,
     QpAttrMask,
     QpState,
+    RdmaFeature,
     Response,
     SendFlags,
     SrqAttrMask,
@@ -136,6 +137,24 @@ class FakeRdma(FakePci):
                     pair.sends.append(chain)
                 for other in list(self.qps.values()):
                     self.run(other)
+
+    def _doorbell(self, index, size, value):
+        cqn = index - abi.cq_queue(0)
+        if not self.has(RdmaFeature.ARM_CQ) or cqn not in range(MAX_CQ):
+            super()._doorbell(index, size, value)
+            return
+        queue = self.queues[index]
+        queue.doorbells.append(value)
+        if size == 2:  # buffers
+            assert value == index
+            return
+        bell = abi.CQ_DOORBELL.unpack(value.to_bytes(size, "little"))
+        assert bell.queue == index
+        known = (1 << abi.ARM_SEEN_BITS) - 1
+        if (queue.used ^ bell.seen) & known:
+            self.interrupt(queue.values["queue_msix_vector"])
+        else:
+            self.cqs[cqn]["armed"] |= 1 if bell.seen > known else 2
 
     def sq(self, pair):
         return abi.sq_queue(pair.index, MAX_CQ)

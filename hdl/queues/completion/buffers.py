@@ -39,15 +39,15 @@ class CqBuffers(wiring.Component):
     """Finds the buffer for each completion's CQE; holds position, avail index and error of the CQs.
 
     Spec: Virtio 1.2, 2.7.6, 2.8; virtio-rdma VR-4.11.
-    Members: ``i`` completions, ``o`` jobs in the same order; ``queue`` the WQE's of the job at
-    ``o``, which is not as late; ``chain`` the chains of the jobs that will be ``odd``, in their
-    order; ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain of a CQ was broken;
-    ``program`` the firmware's window (``armed`` of a row is not kept here; ``available`` becomes
-    ``position``, whatever is written); ``flush`` (with nothing inside) forgets entries read ahead;
-    ``hold``: take no completion; ``ready``; ``soon``: a job without a CQE comes within a few cycles
-    if none is here; ``ahead``: a buffer is read whose completion has not come (NextBuffers), none
-    begins with ``hold``. ``read_client0`` avail indices, ``read_client1`` ring entries,
-    ``read_client2`` descriptors.
+    Members: ``i`` completions, or requests with ``arms`` (Arming), ``o`` jobs in the same order;
+    ``queue`` the WQE's of the job at ``o``, which is not as late; ``chain`` the chains of the jobs
+    that will be ``odd``, in their order; ``queue_read`` the queues' rows; ``fault`` (a cycle): the
+    chain of a CQ was broken; ``program`` the firmware's window (``armed`` of a row is not kept
+    here; ``available`` becomes ``position``, whatever is written); ``flush`` (with nothing inside)
+    forgets entries read ahead; ``hold``: take no completion; ``ready``; ``soon``: a job without a
+    CQE comes within a few cycles if none is here; ``ahead``: a buffer is read whose completion has
+    not come (NextBuffers), none begins with ``hold``. ``read_client0`` avail indices,
+    ``read_client1`` ring entries, ``read_client2`` descriptors.
     A completion passes three stages, each with up to 32 reads in flight: the avail index, if the
     last one read is used up; the ring entries; the descriptor (both in RingReader). In the first
     its position is taken. A completion whose CQ's index is being read waits there for
@@ -61,10 +61,10 @@ class CqBuffers(wiring.Component):
 
     def __init__(self, *, config: NicConfig):
         self._config = config
-        read = Out(ReadClient(config.width))
         super().__init__(
             {
                 "i": In(stream.Signature(Completion)),
+                "arms": In(1),
                 "o": Out(stream.Signature(CompletionJob)),
                 "queue": Out(16),
                 "chain": Out(stream.Signature(ChainJob)),
@@ -77,10 +77,8 @@ class CqBuffers(wiring.Component):
                 "ready": Out(1),
                 "soon": Out(1),
                 "ahead": Out(1),
-                "read_client0": read,
-                "read_client1": read,
-                "read_client2": read,
             }
+            | {f"read_client{n}": Out(ReadClient(config.width)) for n in range(3)}
         )
 
     def elaborate(self, platform):
@@ -192,7 +190,7 @@ class CqBuffers(wiring.Component):
         completion = Signal(Completion, reset_less=True)
         wqe_row, cq_row = Signal(QueueRow, reset_less=True), Signal(QueueRow, reset_less=True)
         queue, cq = self.queue_read.row, Signal(CqNumber)
-        returns = Signal()
+        returns, arms = Signal(), Signal(reset_less=True)
         beyond = Signal(16, reset_less=True)  # how far the avail index lies beyond the position
         look, lookable, polling, poll, taken, passing = (Signal() for _ in range(6))
         kept, at_hand = Signal(), Signal()  # a buffer of its CQ; and it is the one at its position
@@ -205,6 +203,7 @@ class CqBuffers(wiring.Component):
         m.d.comb += [
             wait.completion.eq(completion),
             kind.emit.eq(completion.emit),
+            kind.arms.eq(arms),
             kind.ring.eq(returns),
             kind.queue.eq(completion.queue),
             wait.wqe_ring.queue.eq(completion.queue),
@@ -252,7 +251,7 @@ class CqBuffers(wiring.Component):
                     self.queue_read.index.eq(self.i.payload.queue),
                     self.queue_read.enable.eq(1),
                 ]
-                m.d.sync += completion.eq(self.i.payload)
+                m.d.sync += [completion.eq(self.i.payload), arms.eq(self.arms)]
                 with m.If(self.i.valid & self.i.ready):
                     m.next = "WQE"
             # WQE: keeps that row, and reads what is known of its CQ; one cycle.
@@ -431,6 +430,7 @@ class CqBuffers(wiring.Component):
             at_hand.ready.eq(gone & kind.emit & kind.at_hand),
             self.queue.eq(kind.queue),
             job.completion.eq(wait.completion),
+            job.arms.eq(kind.arms),
             job.emit.eq(kind.emit),
             job.ring.eq(kind.ring),
             job.write.eq(kind.emit & usable),

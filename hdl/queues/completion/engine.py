@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.abi.virtio_rdma import CQE
+from hdl.abi.virtio_rdma import ARM_SEEN_BITS, CQE
 from hdl.common.contract import require
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Stage
@@ -21,6 +21,7 @@ from ..ring.runs import UsedRuns
 from ..ring.types import NO_VECTOR, UsedRing
 from ..ring.used import UsedWriter
 from ..ring.walker import Walker
+from .arming import Arming, ArmRequest
 from .buffers import WAITING, CqBuffers
 from .cqe import CqeWriter
 from .rows import CompletionJob
@@ -65,6 +66,7 @@ class _Acts:
         self.writing_used = Signal()  # or a used element by itself; else those collected
         self.pending = Signal()  # something that was written has not left
         self.reported = Signal()  # errors before this one have been taken
+        self.telling = Signal()  # an interrupt for completions that the driver has not seen
 
 
 class CompletionEngine(wiring.Component):
@@ -78,12 +80,14 @@ class CompletionEngine(wiring.Component):
     its elements, nor the index of a CQ before that of the queue whose WQE its CQE tells of.
 
     Spec: Virtio 1.2, 2.7.7, 2.7.8, 2.8.6; virtio-rdma VR-3.34, VR-4.8 to VR-4.13.
-    Members: ``i``; ``arm``; ``interrupt`` (given out behind the writes it is about); ``cq_error``
-    one row per lost CQE; ``error`` broken rings; ``queue_read``; ``queue_reset`` taken when
-    nothing is under way, sets the used index of the queue to 0 (not with ``keep_index``) and
-    forgets ring entries; ``cq_program`` and ``used_program``, the firmware's windows on the CQ rows
-    and the used indices (``available`` of a CQ becomes ``position``); ``idle``; counters
-    ``completions`` (CQEs written), ``overflows`` (CQEs lost), ``interrupts``.
+    Members: ``i``; ``arm``; ``request``: the same by a doorbell, in order with completions, and
+    only if the driver has seen all of them, else it is told at once; ``interrupt`` (given out
+    behind the writes it is about); ``cq_error`` one row per lost CQE; ``error`` broken rings;
+    ``queue_read``; ``queue_reset`` taken when nothing is under way, sets the used index of the
+    queue to 0 (not with ``keep_index``) and forgets ring entries; ``cq_program`` and
+    ``used_program``, the firmware's windows on the CQ rows and the used indices (``available`` of a
+    CQ becomes ``position``); ``idle``; counters ``completions`` (CQEs written), ``overflows`` (CQEs
+    lost), ``interrupts``.
     The buffers of up to 64 CQEs are looked up ahead (CqBuffers), those of chains by a Walker,
     one after the other. A queue that is not enabled gets nothing.
     Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in
@@ -101,6 +105,7 @@ class CompletionEngine(wiring.Component):
             {
                 "i": In(stream.Signature(Completion)),
                 "arm": In(stream.Signature(ArmCq)),
+                "request": In(stream.Signature(ArmRequest)),
                 "interrupt": Out(stream.Signature(Interrupt)),
                 "cq_error": Out(stream.Signature(CqError)),
                 "error": Out(stream.Signature(QueueError)),
@@ -143,7 +148,7 @@ class CompletionEngine(wiring.Component):
         gone, nothing, quiet = Signal(), Signal(), Signal()
         m.d.sync += [
             gone.eq(acts.finished),
-            under_way.eq(under_way + (self.i.valid & self.i.ready) - gone),
+            under_way.eq(under_way + (buffers.i.valid & buffers.i.ready) - gone),
             # While a reset waits nothing is taken, so there still is nothing.
             quiet.eq(self.queue_reset.valid & nothing & ~buffers.ahead),
         ]
@@ -158,6 +163,7 @@ class CompletionEngine(wiring.Component):
                 with m.If(tables.last):
                     m.next = "IDLE"
             self._begin(m, work, acts, quiet)
+            self._request(m, work, acts)
             self._return(m, work, acts)
             # CQE: writes the CQE, and reads where its buffer goes back; ends when it is written, or
             # lost.
@@ -184,9 +190,9 @@ class CompletionEngine(wiring.Component):
                 increment(m, self.overflows)
                 m.next = "IDLE"
         m.d.sync += self.idle.eq(
-            fsm.ongoing("IDLE") & nothing & ~(self.i.valid & self.i.ready) & ~self.arm.valid
+            fsm.ongoing("IDLE") & nothing & ~(buffers.i.valid & buffers.i.ready) & ~self.arm.valid
         )
-        with m.If(used.done & used.raised):
+        with m.If((used.done & used.raised) | (acts.telling & self.interrupt.ready)):
             increment(m, self.interrupts)
         m.d.comb += acts.pending.eq(runs.pending | m.submodules.output.o.valid)
         return m
@@ -195,6 +201,7 @@ class CompletionEngine(wiring.Component):
         """The parts, and the way of each to the host."""
         config = self._config
         m.submodules.buffers = buffers = CqBuffers(config=config)
+        m.submodules.arming = arming = Arming(config=config)
         m.submodules.share = share = ReadShare(width=config.width, clients=5, depth=READS)
         m.submodules.cqe = cqe = CqeWriter(config=config)
         m.submodules.runs = UsedRuns(config=config)
@@ -207,9 +214,10 @@ class CompletionEngine(wiring.Component):
         connect(m, used.read_client, share.client3)
         connect(m, walker.read_client, share.client4)
         for one, other in (
-            (flipped(self.i), buffers.i),
+            (flipped(self.i), arming.i),
+            (flipped(self.request), arming.request),
+            (arming.o, buffers.i),
             (buffers.queue_read, flipped(self.queue_read)),
-            (used.interrupt, flipped(self.interrupt)),
             (buffers.chain, walker.i),
             (walker.o, cqe.segment),
             (flipped(self.used_program), tables.used_program),
@@ -218,6 +226,7 @@ class CompletionEngine(wiring.Component):
         ):
             connect(m, one, other)
         m.d.comb += [
+            buffers.arms.eq(arming.arms),
             buffers.hold.eq(self.queue_reset.valid | ~tables.cleared),
             tables.hold.eq(buffers.fault),
             used.count.eq(1),
@@ -299,7 +308,9 @@ class CompletionEngine(wiring.Component):
             with m.Elif(~self.arm.valid & buffers.o.valid & acts.reported):
                 m.d.comb += buffers.o.ready.eq(1)
                 m.d.sync += acts.begun.eq(1)
-                with m.If(next_job.ring):
+                with m.If(next_job.arms & next_job.ring):
+                    m.next = "REQUEST"
+                with m.Elif(next_job.ring):
                     m.next = "RETURN"
                 with m.Elif(next_job.emit):
                     m.next = "CQE"
@@ -323,6 +334,54 @@ class CompletionEngine(wiring.Component):
                 self.arm.ready.eq(1),
             ]
             m.next = "IDLE"
+
+    def _request(self, m: Module, work: Signal, acts: _Acts) -> None:
+        """A doorbell asks for an interrupt of a CQ. Its used index has been looked up."""
+        runs, used, tables = m.submodules.runs, m.submodules.used, m.submodules.tables
+        request, vector = work.job.completion, work.ring.vector
+        seen, ours = request.head[:ARM_SEEN_BITS], tables.used_index[:ARM_SEEN_BITS]
+        # By threes, as the index comes straight from a block RAM.
+        asked, unseen = Signal(2), Signal(ARM_SEEN_BITS // 3, reset_less=True)
+        m.d.comb += [
+            asked.eq(Mux(request.solicited, SOLICITED, NEXT)),
+            self.interrupt.valid.eq(used.interrupt.valid | acts.telling),
+            self.interrupt.payload.eq(used.interrupt.payload),
+            used.interrupt.ready.eq(self.interrupt.ready),
+        ]
+        # REQUEST: waits until all indices are written, as an interrupt may be about them, and looks
+        # up what the CQ is armed for; ends with what is to be done.
+        with m.State("REQUEST"):
+            m.d.sync += [
+                acts.begun.eq(0),
+                *(one.eq(seen[3 * n :][:3] != ours[3 * n :][:3]) for n, one in enumerate(unseen)),
+            ]
+            m.d.comb += [
+                runs.flush.eq(1),
+                tables.cq.eq(request.cq),
+                tables.look_armed.eq(1),
+            ]
+            with m.If(~acts.pending & ~acts.begun):
+                m.next = "ADD"
+                with m.If(unseen.any()):
+                    m.next = "TELL"
+        # ADD: adds what the CQ is armed for; one cycle.
+        with m.State("ADD"):
+            m.d.comb += [
+                tables.arm.eq(1),
+                tables.arm_flags.eq(tables.armed | asked),
+                acts.finished.eq(1),
+            ]
+            m.next = "IDLE"
+        # TELL: gives the interrupt out, if the CQ has one; ends when it is taken.
+        with m.State("TELL"):
+            m.d.comb += [
+                acts.telling.eq(vector != NO_VECTOR),
+                self.interrupt.payload.function.eq(request.function),
+                self.interrupt.payload.vector.eq(vector),
+            ]
+            with m.If(self.interrupt.ready | ~acts.telling):
+                m.d.comb += acts.finished.eq(1)
+                m.next = "IDLE"
 
     def _return(self, m: Module, work: Signal, acts: _Acts) -> None:
         """A buffer goes back to its ring: the WQE's, or at last the CQE's."""

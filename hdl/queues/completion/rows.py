@@ -25,12 +25,14 @@ class CompletionJob(data.Struct):
     """A completion and where it goes; it comes straight from a block RAM, but for what is named
     first, and is for a register.
 
+    ``arms``: it is a request to arm a CQ, whose ring is ``wqe_ring`` (Arming).
     ``emit``: as in the completion. ``ring``: the WQE's buffer goes back to ``wqe_ring``.
     ``write``: a CQE goes to the chain ``head`` of ``cq_ring``: to ``addr``, or with ``odd`` to the
     segments that a Walker delivers.
     Neither, with ``emit``: the CQE is ``lost``; ``cause``, if any, is what is wrong with the CQ's
     ring."""
 
+    arms: 1
     emit: 1
     ring: 1
     completion: Completion
@@ -56,6 +58,7 @@ class Kind(data.Struct):
     """What is decided by at once, beside a Waiting, which is late. ``queue``: of the WQE.
     ``at_hand``: the buffer is there already."""
 
+    arms: 1
     emit: 1
     at_hand: 1
     ring: 1

@@ -66,6 +66,8 @@ class VirtQueue(Ring):
     device: VirtioPciDevice
     vector: int
     doorbell: int
+    #: Its doorbell has the data of NOTIFICATION_DATA, if that is negotiated.
+    with_data = True
 
     async def kick(self) -> None:
         """Publishes what was added and rings the doorbell if the device wants it."""
@@ -403,8 +405,8 @@ class VirtioPciDevice:
         await self.common_write("queue_device", queue.used)
         window = self.windows[CfgType.NOTIFY]
         doorbell = await self.common_read("queue_notify_off") * window.multiplier
-        size = abi.NOTIFICATION.size if self.has(Feature.NOTIFICATION_DATA) else 2
-        if doorbell + size > window.length:
+        wide = self.has(Feature.NOTIFICATION_DATA) or self.has(RdmaFeature.ARM_CQ)
+        if doorbell + (abi.NOTIFICATION.size if wide else 2) > window.length:
             raise DeviceError(
                 f"Doorbell of queue {queue.index} at {doorbell:#x} is outside NOTIFY, "
                 f"{window.length:#x} bytes"
@@ -435,15 +437,14 @@ class VirtioPciDevice:
 
     async def notify(self, queue: VirtQueue) -> None:
         """Rings a queue's doorbell (Virtio 1.2, 4.1.5.2 and 2.9)."""
-        window = self.windows[CfgType.NOTIFY]
-        if self.has(Feature.NOTIFICATION_DATA):
-            data = abi.NOTIFICATION.pack(vqn=queue.index, next=queue.next_avail)
+        if self.has(Feature.NOTIFICATION_DATA) and queue.with_data:
+            await self.ring(queue, abi.NOTIFICATION.pack(vqn=queue.index, next=queue.next_avail))
         else:
-            data = queue.index.to_bytes(2, "little")
-        await self.platform.mmio.write(
-            self.function,
-            window.bar,
-            window.offset + queue.doorbell,
-            len(data),
-            int.from_bytes(data, "little"),
-        )
+            await self.ring(queue, queue.index.to_bytes(2, "little"))
+
+    async def ring(self, queue: VirtQueue, data: bytes) -> None:
+        """Writes to a queue's doorbell."""
+        window = self.windows[CfgType.NOTIFY]
+        value = int.from_bytes(data, "little")
+        addr = window.offset + queue.doorbell
+        await self.platform.mmio.write(self.function, window.bar, addr, len(data), value)

@@ -133,6 +133,15 @@ class PackedQueue(Ring):
     @property
     def ready(self) -> int:
         """See ``Ring``."""
+        return self._look()[1]
+
+    @property
+    def used_index(self) -> int:
+        """See ``Ring``."""
+        return self._look()[0] & 0xFFFF
+
+    def _look(self) -> tuple[int, int]:
+        """The place behind the last used buffer, and how many of them nobody has taken."""
         place, found = self._last_used, 0
         while found < len(self._chains) and self._is_used(place):
             name = int(self._ring["id"][place % self.size])
@@ -140,7 +149,7 @@ class PackedQueue(Ring):
             batch = batch[found:] if self.policy.in_order else batch
             place += sum(len(self._chains[one].descriptors) for one in batch)
             found += len(batch)
-        return found
+        return place, found
 
     def has_used(self) -> bool:
         """See ``Ring``."""

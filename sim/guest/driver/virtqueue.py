@@ -160,6 +160,11 @@ class Ring(ABC):
     def ready(self) -> int:
         """Used buffers that ``reap`` would find."""
 
+    @property
+    @abstractmethod
+    def used_index(self) -> int:
+        """The device's position as far as it can be seen, 16 bits: behind the last used buffer."""
+
     @abstractmethod
     def has_used(self) -> bool:
         """Whether ``reap`` would find something."""
@@ -350,6 +355,11 @@ class SplitQueue(Ring):
     def ready(self) -> int:
         """See ``Ring``."""
         return (int(self._used_idx[0]) - self._last_used) & 0xFFFF
+
+    @property
+    def used_index(self) -> int:
+        """See ``Ring``."""
+        return int(self._used_idx[0])
 
     def has_used(self) -> bool:
         """See ``Ring``."""

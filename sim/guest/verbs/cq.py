@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import ControlCommand, ExtensionCommand, NotifyFlags
+from hdl.abi.enums import ControlCommand, ExtensionCommand, NotifyFlags, RdmaFeature
 from hdl.abi.virtio_pci import MAX_QUEUE_SIZE
 from sim.guest.driver.device import VirtQueue
 from sim.guest.driver.errors import DeviceError, DriverTimeout, RdmaError
@@ -82,6 +82,8 @@ class CQ(Resource):
             vector=device.cq_vector(comp_vector),
             policy=policy,
         )
+        # Four bytes arm it.
+        self.queue.with_data = not device.has(RdmaFeature.ARM_CQ)
         self._buffers = self.ctx.memory.alloc(self._room * abi.CQE.size)
         self._spare = [self._buffers + i * abi.CQE.size for i in reversed(range(self._room))]
         self._fill()
@@ -164,7 +166,17 @@ class CQ(Resource):
         """Arms the queue: one event for the next completion, or the next solicited one.
 
         Completions that are there already make no event: poll once more afterwards (VR-3.35).
+        With ARM_CQ by its doorbell, else by a command.
         """
+        device = self.ctx.device
+        if device.has(RdmaFeature.ARM_CQ):
+            # An interrupt may come before the write is over.
+            self._armed = True
+            self.queue.enable_interrupts()
+            seen = self.queue.used_index & ((1 << abi.ARM_SEEN_BITS) - 1)
+            seen |= solicited_only << abi.ARM_SEEN_BITS
+            await device.ring(self.queue, abi.CQ_DOORBELL.pack(queue=self.queue.index, seen=seen))
+            return
         self.queue.enable_interrupts()
         self._armed = True
         flags = NotifyFlags.SOLICITED if solicited_only else NotifyFlags.NEXT_COMPLETION

@@ -9,6 +9,7 @@ FUNCTIONS = ("tests/nic/test_functions.py::test_two_functions",)
 FETCH = ("tests/queues/test_queues.py::test_engine[send-64]",)
 FETCH_MIXED = ("tests/queues/test_queues.py::test_engine[send_mixed-64]",)
 COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
+ARMING = ("tests/queues/test_queues.py::test_engine[arming-64]",)
 IN_ORDER = ("tests/queues/test_queues.py::test_engine[in_order-64]",)
 PACKED = ("tests/queues/test_queues.py::test_packed_rings[512]",)
 RECV = ("tests/queues/test_queues.py::test_engine[recv-64]",)
@@ -160,6 +161,18 @@ FAULTS = (
         what="a CQ is armed while a used index is still to be written, which then wakes nobody",
         force=Force("hdl.queues.completion.engine:CompletionEngine", "pending", stuck(0)),
         tests=COMPLETION,
+    ),
+    Fault(
+        name="unseen-completion-not-told",
+        what="a CQ is armed by its doorbell although a completion has come that nobody has seen",
+        force=Force("hdl.queues.completion.engine:CompletionEngine", "unseen", stuck(0)),
+        tests=ARMING,
+    ),
+    Fault(
+        name="doorbells-go-first",
+        what="completions wait as long as doorbells that arm CQs come",
+        force=Force("hdl.queues.completion.arming:Arming", "chosen", like("request.valid")),
+        tests=ARMING,
     ),
     Fault(
         name="guessed-head-believed",

@@ -5,9 +5,10 @@
  * A vector is shared by CQs. Its interrupt looks for armed ones whose used index has moved since
  * they were armed. What a process writes into its ring can at worst cost it an event of its own.
  *
- * Arming is a command of the control queue. Kernel code arms CQs where nobody may sleep, so such a
- * command is only posted. A completion that comes before the device has carried it out makes no
- * interrupt; the command's answer therefore looks for one.
+ * With ARM_CQ a CQ is armed by its doorbell, which says what has been seen of it: the device tells
+ * at once what has not. Without, arming is a command of the control queue. Kernel code arms CQs
+ * where nobody may sleep, so such a command is only posted. A completion that comes before the
+ * device has carried it out makes no interrupt; the command's answer therefore looks for one.
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
@@ -296,6 +297,11 @@ static int roc_arm_post(struct roc_cq *cq, u32 flags)
 			    &cmd, sizeof(cmd), roc_armed, cq);
 }
 
+static void roc_arm_ring(struct roc_cq *cq, u32 what)
+{
+	roc_ring_arm(&cq->ring, cq->armed_at, what == VIRTIO_RDMA_NOTIFY_FLAGS_SOLICITED);
+}
+
 static int roc_arm_kernel(struct roc_cq *cq, u32 what)
 {
 	struct roc_vector *vector = roc_cq_vector(cq);
@@ -304,8 +310,10 @@ static int roc_arm_kernel(struct roc_cq *cq, u32 what)
 
 	spin_lock_irqsave(&vector->lock, flags);
 	cq->armed = true;
-	cq->armed_at = cq->ring.last_used;
-	if (cq->arming) {
+	cq->armed_at = READ_ONCE(cq->ring.last_used);
+	if (roc_has(cq->ring.rdev, VIRTIO_RDMA_RDMA_FEATURE_ARM_CQ)) {
+		roc_arm_ring(cq, what);
+	} else if (cq->arming) {
 		cq->arm_again |= what;
 	} else {
 		cq->arming = true;
@@ -325,11 +333,17 @@ static int roc_arm_user(struct roc_cq *cq, u32 what)
 		.cqn = cpu_to_le32(cq->cqn), .flags = cpu_to_le32(what),
 	};
 	struct roc_vector *vector = roc_cq_vector(cq);
+	bool by_doorbell;
 
 	spin_lock_irq(&vector->lock);
 	cq->armed = true;
 	cq->armed_at = roc_ring_used(&cq->ring);
+	by_doorbell = roc_has(cq->ring.rdev, VIRTIO_RDMA_RDMA_FEATURE_ARM_CQ);
+	if (by_doorbell)
+		roc_arm_ring(cq, what);
 	spin_unlock_irq(&vector->lock);
+	if (by_doorbell)
+		return 0;
 	return roc_call(cq->ring.rdev, VIRTIO_RDMA_CONTROL_COMMAND_REQ_NOTIFY_CQ, cmd);
 }
 

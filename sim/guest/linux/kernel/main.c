@@ -288,6 +288,7 @@ static const unsigned int roc_features[] = {
 	VIRTIO_RDMA_RDMA_FEATURE_MCAST,
 	VIRTIO_RDMA_RDMA_FEATURE_TWO_LEVEL,
 	VIRTIO_RDMA_RDMA_FEATURE_QUEUE_ERROR,
+	VIRTIO_RDMA_RDMA_FEATURE_ARM_CQ,
 };
 
 static struct virtio_driver roc_driver = {

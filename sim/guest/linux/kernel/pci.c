@@ -174,7 +174,8 @@ int roc_queue_enable(struct roc_ring *ring)
 	roc_write_address(ring->shared_dma + ring->used_offset, &cfg->queue_used_lo,
 			  &cfg->queue_used_hi);
 	doorbell = (u64)ioread16(&cfg->queue_notify_off) * rdev->notify_multiplier;
-	if (doorbell + 2 > rdev->notify_len) {
+	/* One of four bytes arms a CQ. */
+	if (doorbell + 4 > rdev->notify_len) {
 		err = -EINVAL;
 		goto out;
 	}

@@ -122,6 +122,15 @@ void roc_ring_kick(struct roc_ring *ring)
 	iowrite16(ring->index, ring->rdev->notify + ring->doorbell);
 }
 
+/* Arm the CQ of this ring, whose completions are known up to a used index. */
+void roc_ring_arm(struct roc_ring *ring, u16 seen, bool solicited)
+{
+	u16 mask = BIT(VIRTIO_RDMA_ARM_SEEN_BITS) - 1;
+	u16 upper = (seen & mask) | (solicited ? BIT(VIRTIO_RDMA_ARM_SEEN_BITS) : 0);
+
+	iowrite32(ring->index | (u32)upper << 16, ring->rdev->notify + ring->doorbell);
+}
+
 /* Let a process map available and used ring. From now on they are freed with the mapping. */
 int roc_ring_share(struct roc_ring *ring, struct ib_ucontext *ucontext,
 		   struct rocinante_ring *told, u32 slots)

@@ -271,6 +271,7 @@ int roc_ring_restart(struct roc_ring *ring);
 void roc_ring_exit(struct roc_ring *ring);
 void roc_ring_fill(struct roc_ring *ring, u32 count);
 void roc_ring_kick(struct roc_ring *ring);
+void roc_ring_arm(struct roc_ring *ring, u16 seen, bool solicited);
 int roc_ring_share(struct roc_ring *ring, struct ib_ucontext *ucontext,
 		   struct rocinante_ring *told, u32 slots);
 int roc_umem_slots(struct roc_dev *rdev, u64 addr, u32 slots, u32 stride, struct ib_umem **umem,
