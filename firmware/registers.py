@@ -14,7 +14,7 @@ from hdl.csr.blocks import PAGES, VERSION_BITS
 from hdl.csr.context import RECORD_BYTES
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
-from hdl.csr.diagnostics import LATENCY_BUCKETS, PARITY_TABLES
+from hdl.csr.diagnostics import LATENCY_BUCKETS, PARITY_TABLES, PUSH_COUNTS
 from hdl.csr.map import TABLES, CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
@@ -219,6 +219,10 @@ class Registers:
     async def counter(self, name: str) -> int:
         """One of them."""
         return await self._read(f"{'port' if name in PORT_COUNTERS else 'counters'}.{name}")
+
+    async def pushes(self) -> dict[str, int]:
+        """What has become of WQEs that came with their doorbell, of a card that takes them so."""
+        return {name: await self._read(f"push.{name}") for name in PUSH_COUNTS}
 
     async def parity_errors(self) -> tuple[int, list[str], bool]:
         """Rows that were read with a wrong bit, the tables in which such rows were, and whether the

@@ -44,6 +44,8 @@ class AxiNic(wiring.Component):
             raise ValueError(
                 f"network must be 0 on a core with AXI, not {config.network!r}: it is not built yet"
             )
+        if config.push:
+            raise ValueError("push must be False on a core with AXI: it is not built yet")
         self.config = config
         self._mac_clocks = mac_clocks
         self._host = AxiHost(

@@ -60,6 +60,7 @@ class CardFeature(Enum):
     XRC = "xrc"  # connections whose requests name the receive queue; they need SRQ
     MP_WR = "mp_wr"  # receive requests that take several packets
     MKEYS = "mkeys"  # indirect keys; they need FAST_REGISTRATION
+    PUSH = "push"  # send WQEs that come with their doorbell
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -158,9 +159,9 @@ class NicConfig:
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
             loopback, ipv6, latency, parity, packed, placement, persistence, memcpy, xrc, mp_wr,
-            mkeys: switches of ``CardFeature``. A card without a feature refuses what needs it and
-            costs nothing for it. persistence: whether the host keeps what reaches its memory when
-            the power fails.
+            mkeys, push: switches of ``CardFeature``. A card without a feature refuses what needs it
+            and costs nothing for it. persistence: whether the host keeps what reaches its memory
+            when the power fails.
     """
 
     width: int = 512
@@ -219,6 +220,7 @@ class NicConfig:
     xrc: bool = False
     mp_wr: bool = False
     mkeys: bool = False
+    push: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -263,6 +265,7 @@ class NicConfig:
     def _check_switches(self) -> None:
         for name, without, is_so in (
             ("packed", "wqes_ahead is 1", self.wqes_ahead == 1),
+            ("push", "wqes_ahead is 1", self.wqes_ahead == 1),
             ("two_level", "translation_lines is 0", not self.translation_lines),
             ("placement", "atomics is False", not self.atomics),
             ("persistence", "placement is False", not self.placement),

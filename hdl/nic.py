@@ -53,7 +53,7 @@ class Nic(wiring.Component):
         super().__init__(
             {
                 **({"around": In(counts)} if around else {}),
-                "host": Out(HostPort(config.width)),
+                "host": Out(HostPort(config.width, push=config.push)),
                 "mac_tx": Out(packet_stream(config.width)),
                 "mac_rx": In(packet_stream(config.width)),
                 "intx": Out(config.driven),
@@ -208,6 +208,9 @@ class Nic(wiring.Component):
         if config.mkeys:
             connect(m, rooms.transport.layout_lines, rooms.queues.layout_lines)
             m.d.comb += rooms.memory.layout.eq(rooms.transport.layout)
+        if config.push:
+            connect(m, host_side.push, rooms.queues.push)
+            connect(m, rooms.queues.pushed, tables.pushed)
         if config.hot_qps:
             connect(m, tables.context, host_side.context)
         if config.parity:

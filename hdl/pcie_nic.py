@@ -64,6 +64,9 @@ class _NicBehindBlock(wiring.Component):
                 f"network must be 0 behind a block for PCI Express, not {config.network!r}: "
                 "it is not built yet"
             )
+        if config.push:
+            text = "push must be False behind a block for PCI Express: it is not built yet"
+            raise ValueError(text)
         self.config, self._mac_clocks = config, mac_clocks
         self._host, self._pins = host, pins
         self._control = FunctionControl(config=config, places=places(config), patience=patience)

@@ -40,6 +40,11 @@ _CONSTANTS = (
     "COUNTER_VERSION",
     "QP_COUNTER_OFFSET",
     "ARM_SEEN_BITS",
+    "CFG_TYPE_PUSH",
+    "PUSH_BAR",
+    "PUSH_MAGIC",
+    "PUSH_MOST_BYTES",
+    "PUSH_SLOT_BYTES",
 )
 
 _HEAD = """\

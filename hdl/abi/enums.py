@@ -72,6 +72,7 @@ class RdmaFeature(IntEnum):
     PLACEMENT = 13
     QUEUE_ERROR = 14
     ARM_CQ = 15
+    PUSH = 16
 
     @property
     def mask(self) -> int:

@@ -29,6 +29,14 @@ from hdl.abi.layout import (
     nested,
     u8,
 )
+from hdl.abi.push import (  # noqa: F401 - the numbers are in the C header
+    CFG_TYPE_PUSH,
+    PUSH_BAR,
+    PUSH_MAGIC,
+    PUSH_MOST_BYTES,
+    PUSH_PIECE,
+    PUSH_SLOT_BYTES,
+)
 from hdl.abi.regions import REGION_MEMORY
 
 #: Version of the layouts here; grows whenever an offset, a size or a number changes.
@@ -40,8 +48,10 @@ MAX_CQ_LIMIT = MAX_QP_LIMIT = 16384
 #: Memory keys: region number above an 8-bit variant tag (VR-3.18).
 KEY_TAG_BITS = 8
 
-#: Feature bits of the device type's own, from bit 0 on, that extensions may use.
+#: Feature bits of the device type's own, from bit 0 on, that the firmware is told of.
 TYPE_FEATURES = 16
+#: Feature bits that the device type has from bit 0 on (Virtio 1.2, 6).
+DEVICE_FEATURES = 24
 
 #: Queue pair 0 is unused and pair 1 is the general services interface (VR-3.22).
 GSI_QP_INDEX = 1
@@ -423,6 +433,7 @@ ADDITIONS: tuple[Struct, ...] = (
     ),
     EVENT,
     CQ_DOORBELL,
+    PUSH_PIECE,
 )
 
 queue_count = queue_numbers.queue_count

@@ -31,6 +31,7 @@ from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
 from hdl.ports.network_boxes import NetworkStatus, NetworkTables
 from hdl.ports.numbers import CqNumber
+from hdl.ports.push import PushCounts
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, ReadResource, kept_bits
 from hdl.ports.trace import TracePort
@@ -45,7 +46,7 @@ from .network import connect_network
 from .ram_context import RamContext
 from .region_keys import RegionKeys
 from .table import Table
-from .watch import connect_latency, connect_parity, connect_trace
+from .watch import connect_latency, connect_parity, connect_push, connect_trace
 
 __all__ = ["NAMES", "Tables"]
 
@@ -74,9 +75,9 @@ class Tables(wiring.Component):
     ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters, whose ``values``
     In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
     ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``trace``, ``latency``
-    Out, if there are such. ``room_reset`` In clears the tables, not the registers; ``ready`` Out:
-    all tables here are cleared. ``context`` Out: host memory with rows of QPs, if not all are on
-    chip. ``broken`` Out: a row with a wrong bit has been read, if that is
+    Out and ``pushed`` In, if there are such. ``room_reset`` In clears the tables, not the
+    registers; ``ready`` Out: all tables here are cleared. ``context`` Out: host memory with rows of
+    QPs, if not all are on chip. ``broken`` Out: a row with a wrong bit has been read, if that is
     looked for; ``halted`` In: the rooms stand still for that.
     ``broken_queue`` In, of a card with events: a virtqueue that the firmware is to see to.
     Of a card with a network function: ``network``, ``network_status``, ``network_mailbox``.
@@ -117,6 +118,7 @@ class Tables(wiring.Component):
             }
             | ({"trace": Out(TracePort(config.trace_frames))} if config.trace_frames else {})
             | ({"latency": Out(LatencyPort())} if config.latency else {})
+            | ({"pushed": In(PushCounts())} if config.push else {})
             | ({"broken": Out(1), "halted": In(1)} if config.parity else {})
             | ({"context": Out(ContextHost(config))} if config.hot_qps else {})
             | ({"broken_queue": In(BrokenQueue())} if config.events else {})
@@ -300,6 +302,8 @@ class Tables(wiring.Component):
             connect_trace(m, management.trace, self.trace)
         if self._config.latency:
             connect_latency(m, management.latency, self.latency)
+        if self._config.push:
+            connect_push(m, management.push, self.pushed)
         if self._config.network:
             m.submodules.network_bank = bank = CounterBank(names=NET_COUNTERS)
             connect_network(m, management, bank, self)

@@ -2,9 +2,10 @@
 
 from amaranth.hdl import Cat, Module
 
-from hdl.csr.diagnostics import PARITY_TABLES
+from hdl.common.count import increment
+from hdl.csr.diagnostics import PARITY_TABLES, PUSH_COUNTS
 
-__all__ = ["connect_latency", "connect_parity", "connect_trace"]
+__all__ = ["connect_latency", "connect_parity", "connect_push", "connect_trace"]
 
 
 def connect_trace(m: Module, block, port) -> None:
@@ -46,6 +47,13 @@ def connect_latency(m: Module, block, port) -> None:
             getattr(block, f"{name}_sum_low").eq(histogram.sum[:32]),
             getattr(block, f"{name}_sum_high").eq(histogram.sum[32:]),
         ]
+
+
+def connect_push(m: Module, block, events) -> None:
+    """The registers of the block ``push`` and what they count."""
+    for name in PUSH_COUNTS:
+        with m.If(getattr(events, name)):
+            increment(m, getattr(block, name))
 
 
 def connect_parity(m: Module, block, tables: tuple[dict, list], box) -> None:

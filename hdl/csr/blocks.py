@@ -48,8 +48,8 @@ __all__ = [
 #: Begins the names of the registers that say what the card is generated with; documents have their
 #: descriptions from ``NicConfig`` (``texts.py``).
 CONFIG = "config_"
-#: Fields of it that only the blocks ``context`` and ``network`` have, of a card that has these.
-ELSEWHERE = ("hot_qps", "network")
+#: Fields of it that only blocks of their own tell of, of a card that has these.
+ELSEWHERE = ("hot_qps", "network", "push")
 #: First register of the core block, "ROCI" in ASCII.
 MAGIC = 0x524F_4349
 #: PCI identity of the management function: an unregistered vendor number used by virtual devices.
@@ -127,6 +127,7 @@ PAGES: dict[str, int] = {
     "context": 0x09,
     "network": 0x0A,
     "network_mailbox": 0x0B,
+    "push": 0x0C,
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 

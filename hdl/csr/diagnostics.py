@@ -5,14 +5,16 @@ from __future__ import annotations
 from hdl.config import TRACE_BYTES, NicConfig
 
 from .counter_names import DROP_REASONS
-from .describe import Access, Block, Register, Window, pulse, ro, rw, w1c
+from .describe import Access, Block, Register, Window, pulse, ro, rw, w1c, words
 from .kinds import Kind
 
 __all__ = [
     "LATENCY_BUCKETS",
     "PARITY_TABLES",
+    "PUSH_COUNTS",
     "latency",
     "parity",
+    "push",
     "trace",
     "watching",
 ]
@@ -32,6 +34,18 @@ PARITY_TABLES = (
     "mrs",
     "qp_sent",
 )
+
+#: What becomes of pushes (extension PUSH), each by its count.
+PUSH_COUNTS = {
+    "taken": "WQEs that came with their doorbell and were not read from host memory",
+    "torn": "pieces that were not written whole, or whose mark cannot be",
+    "incomplete": "pushes of which a piece did not come in time",
+    "replaced": "pushes whose place a later one has taken",
+    "late": "pushes of another position than the one that was asked for next",
+    "behind": "pushes that found WQEs on their way from host memory, which go first",
+    "unfit": "pushes with a head that no descriptor has, or of a queue that is not enabled",
+    "refused": "pieces of a function that may not push, or for pair 0",
+}
 
 
 def trace(config: NicConfig) -> Block:
@@ -147,8 +161,19 @@ def parity() -> Block:
     )
 
 
+def push() -> Block:
+    """What has become of pushes."""
+    return Block(
+        "push",
+        Kind.PUSH,
+        words(tuple(PUSH_COUNTS), PUSH_COUNTS),
+        "WQEs that came with their doorbell; the counts wrap at 2**32",
+    )
+
+
 def watching(config: NicConfig) -> dict[str, Block]:
     """The blocks that a card of this configuration has, by name."""
     found = {"trace": trace(config)} if config.trace_frames else {}
     found |= {"latency": latency()} if config.latency else {}
+    found |= {"push": push()} if config.push else {}
     return found | ({"parity": parity()} if config.parity else {})

@@ -18,3 +18,4 @@ class Kind:
     PARITY = 10
     CONTEXT = 11
     NETWORK = 12
+    PUSH = 13

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.layout import Struct
+from hdl.abi.push import CFG_TYPE_PUSH, PUSH_BAR, PUSH_SLOT_BYTES
 from hdl.abi.virtio_net import NET_CONFIG
 from hdl.abi.virtio_rdma import CONFIG
 from hdl.config import NicConfig
@@ -47,6 +48,11 @@ MULTI_FUNCTION = 0x80
 INTERRUPT_PIN_A = 1
 #: A non-transitional device's subsystem ID keeps legacy drivers away (Virtio 1.2, 4.1.2.1).
 SUBSYSTEM_ID = 0x40
+
+
+def push_bytes(config: NicConfig) -> int:
+    """Size of the push window of a function with this configuration; 0: it has none."""
+    return max(4096, PUSH_SLOT_BYTES * config.qps) if config.push else 0
 
 
 def notify_bytes(queues: int) -> int:
@@ -96,18 +102,20 @@ def rdma_image(config: NicConfig) -> ConfigImage:
         queues=config.queues,
         vectors=config.vectors,
         device_bytes=CONFIG.size,
+        push=push_bytes(config),
     )
 
 
 def _virtio_image(
-    identity: dict[str, int | bytes], *, queues: int, vectors: int, device_bytes: int
+    identity: dict[str, int | bytes], *, queues: int, vectors: int, device_bytes: int, push: int = 0
 ) -> ConfigImage:
-    """A function of virtio with this identity: so many virtqueues and MSI-X vectors, and a device
-    configuration of so many bytes."""
+    """A function of virtio with this identity: so many virtqueues and MSI-X vectors, a device
+    configuration of so many bytes, and a push window of as many, if any."""
     image = ConfigImage(bytearray(IMAGE_BYTES), bytearray(IMAGE_BYTES))
     _header(
         image,
-        {BAR_REGISTERS: REGISTERS_BYTES, BAR_NOTIFY: notify_bytes(queues)},
+        {BAR_REGISTERS: REGISTERS_BYTES, BAR_NOTIFY: notify_bytes(queues)}
+        | ({PUSH_BAR: push} if push else {}),
         vendor_id=abi.VENDOR_ID,
         revision_id=abi.REVISION_ID,
         status=abi.PciStatus.CAPABILITIES,
@@ -130,6 +138,7 @@ def _virtio_image(
         (abi.CfgType.ISR, abi.VIRTIO_PCI_CAP, registers, ISR_OFFSET, 1),
         (abi.CfgType.DEVICE, abi.VIRTIO_PCI_CAP, registers, DEVICE_OFFSET, device_bytes),
         (abi.CfgType.PCI_CFG, abi.VIRTIO_PCI_CFG_CAP, 0, 0, 0),
+        *([(CFG_TYPE_PUSH, abi.VIRTIO_PCI_CAP, PUSH_BAR, 0, push)] if push else []),
     )
     at = FIRST_CAPABILITY
     for kind, struct, bar, offset, length in structures:

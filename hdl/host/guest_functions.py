@@ -49,7 +49,8 @@ class GuestFunctions(wiring.Component):
     ``interrupt``, ``queue_error``, ``queue_read0``.. and ``control_read`` (rows of the virtqueues),
     ``program`` (the firmware's view of them) In; ``write`` Out: MSI-X messages. A bit for each
     function: ``intx`` and the negotiated features (``told_features``) Out; ``flr`` In and
-    ``flr_clean``, ``flr_over``, ``fenced`` Out, see ``VirtioFunction``.
+    ``flr_clean``, ``flr_over``, ``fenced`` Out, see ``VirtioFunction``; ``pushes`` Out, on a card
+    with push windows: those that may push.
     Latency and throughput: those of ``VirtioFunction``; with several functions doorbells and
     messages take a cycle longer. Errors: see ``VirtioFunction``.
     Reset: power-on state; with several functions a device reset of one leaves the others alone.
@@ -75,6 +76,7 @@ class GuestFunctions(wiring.Component):
                 "counters": Out(TableProgram(COUNTER_INDEX, 32)),
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
             }
+            | ({"pushes": Out(config.functions)} if config.push else {})
         )
 
     def elaborate(self, platform):
@@ -97,7 +99,7 @@ class GuestFunctions(wiring.Component):
                 mine, its = getattr(status, name), getattr(function, name)
                 m.d.comb += mine.eq(its) if member.flow == Out else its.eq(mine)
             m.d.comb += function.flr.eq(self.flr[n])
-        for name in (*FLR_ANSWERS, "intx"):
+        for name in (*FLR_ANSWERS, "intx", *(["pushes"] if config.push else [])):
             m.d.comb += getattr(self, name).eq(Cat(getattr(one, name) for one in functions))
         for name in (*(f"queue_read{i}" for i in range(self._reads)), "control_read"):
             self._rows(m, name, functions)

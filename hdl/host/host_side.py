@@ -20,6 +20,7 @@ from hdl.ports.boxes import (
     Dropped,
     FunctionStatus,
     MemoryHost,
+    PushInput,
     engine_port,
 )
 from hdl.ports.host import HostPort
@@ -65,6 +66,7 @@ class HostSide(wiring.Component):
     not queue behind payload in bulk.
     Of a card with events: ``dropped`` In: virtqueues of which nothing is under way any more;
     ``broken_queue`` Out: one that the firmware is to see to (``QueueErrors``). ``counts``: by name.
+    Of a card with push windows: ``push`` Out: what is written there.
     Of a card with a network function: ``network``: what it does; ``network_status``: its state.
     ``flr`` In, ``flr_clean``, ``flr_over`` Out, a bit for each function that has a driver
     (``NicConfig.driven``): a function-level
@@ -79,7 +81,7 @@ class HostSide(wiring.Component):
             {name: In(engine_port(config, name)) for name in ENGINES}
             | {f"status{n}": Out(FunctionStatus()) for n in range(config.functions)}
             | {
-                "host": Out(HostPort(config.width)),
+                "host": Out(HostPort(config.width, push=config.push)),
                 "intx": Out(config.driven),
                 "flr": In(config.driven),
                 "flr_clean": Out(config.driven),
@@ -102,6 +104,7 @@ class HostSide(wiring.Component):
             )
             | ({"broken": In(1), "halted": Out(1)} if config.parity else {})
             | ({"context": In(ContextHost(config))} if config.hot_qps else {})
+            | ({"push": Out(PushInput(config))} if config.push else {})
             | (
                 {"network": In(NetworkHost(config)), "network_status": Out(NetworkStatus())}
                 if config.network
@@ -124,6 +127,9 @@ class HostSide(wiring.Component):
         connect(m, guests.counters, flipped(self.counters))
         connect(m, guests.qp_counters, flipped(self.qp_counters))
         connect(m, flipped(self.queue_rows), guests.program)
+        if config.push:
+            connect(m, flipped(self.host.push), flipped(self.push.beats))
+            m.d.comb += self.push.pushes.eq(guests.pushes)
         told = {"intx": guests.intx, "flr_over": guests.flr_over, "fenced": guests.fenced}
         told["flr_clean"] = guests.flr_clean
         if config.network:

@@ -34,11 +34,14 @@ def rdma_kind(config: NicConfig) -> FunctionKind:
     """A guest function, of device 42; ``config``: what it has (``NicConfig.guest``)."""
     # The descriptor of a WQE that a message holds may be overwritten when another of the same
     # shared queue comes back.
-    both = RdmaFeature.SRQ.mask | Feature.RING_PACKED.mask
+    packed = Feature.RING_PACKED.mask
+    exclusive = (RdmaFeature.SRQ.mask | packed,) if config.packed and config.srq else ()
+    # A push names the place of its entry in an avail ring.
+    exclusive += (RdmaFeature.PUSH.mask | packed,) if config.packed and config.push else ()
     return FunctionKind(
         image=rdma_image(config),
         offered=offered_features(config),
-        exclusive=(both,) if config.packed and config.srq else (),
+        exclusive=exclusive,
         needs=((RdmaFeature.XRC.mask, RdmaFeature.SRQ.mask),) if config.xrc else (),
         type_features=TYPE_FEATURES,
         queues=config.queues,

@@ -8,6 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
+from hdl.abi.enums import RdmaFeature
 from hdl.abi.virtio_pci import Feature
 from hdl.common.fifo import StreamFifo
 from hdl.common.tables import TableProgram, TableRead
@@ -59,7 +60,8 @@ class VirtioFunction(wiring.Component):
     ``driver_ok``, ``status``, ``resetting``,
     ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and ``needs_reset_queue``, and
     ``features``: the first of the device type's own (all 0 until FEATURES_OK). Those that tell how
-    rings are laid out are in the virtqueues' rows.
+    rings are laid out are in the virtqueues' rows. ``pushes`` Out, if the kind offers PUSH: the
+    driver may push WQEs.
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
     vectors), one of a counter as much later as its owner answers. Throughput: one access at a time,
     a doorbell in 3 cycles.
@@ -117,6 +119,7 @@ class VirtioFunction(wiring.Component):
             | ({"control_read": In(TableRead(16, QueueRow))} if kind.control else {})
             | ({"counters": Out(TableProgram(COUNTER_INDEX, 32))} if counters else {})
             | ({"qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32))} if counters else {})
+            | ({"pushes": Out(1)} if kind.offered & RdmaFeature.PUSH.mask else {})
         )
 
     def elaborate(self, platform):
@@ -177,6 +180,8 @@ class VirtioFunction(wiring.Component):
             self.flr_over.eq(begun & common.over),
         ]
         m.d.sync += begun.eq(self.flr)
+        if kind.offered & RdmaFeature.PUSH.mask:
+            m.d.comb += self.pushes.eq(common.driver_ok & common.features[RdmaFeature.PUSH])
         for name, feature in RULES.items():
             if kind.offered & feature.mask:
                 m.d.comb += queues.rules[name].eq(common.features[feature])

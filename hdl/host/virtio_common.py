@@ -44,6 +44,7 @@ _EXTENSIONS = {
     CardFeature.MKEYS: (RdmaFeature.MKEY,),
     CardFeature.MEMCPY: (RdmaFeature.MEMCPY,),
     CardFeature.PLACEMENT: (RdmaFeature.PLACEMENT,),
+    CardFeature.PUSH: (RdmaFeature.PUSH,),
 }
 #: Extensions that every card has.
 _COMMON_EXTENSIONS = (RdmaFeature.REREG_MR, RdmaFeature.ARM_CQ)

@@ -13,7 +13,7 @@ from hdl.config import NicConfig
 
 from .atomics import AtomicRequest, AtomicResult
 from .context import QP_MACHINES, QP_PINS, QP_TABLES, ContextPin, ContextRead
-from .host import PlacedWriteClient, ReadClient, WriteClient
+from .host import PlacedWriteClient, ReadClient, WriteClient, push_beat
 from .jobs import (
     PACKET_GENERATION,
     Copied,
@@ -48,6 +48,7 @@ __all__ = [
     "MemoryDrain",
     "MemoryHost",
     "MemoryTables",
+    "PushInput",
     "QpTables",
     "RESOURCE_READERS",
     "RecvFetchPort",
@@ -144,6 +145,19 @@ class ContextHost(Signature):
     def __init__(self, config: NicConfig):
         super().__init__(
             {"reads": Out(ReadClient(config.width)), "writes": Out(WriteClient(config.width))}
+        )
+
+
+class PushInput(Signature):
+    """Between the host side and the queues, if the card has push windows, seen from the host side:
+    ``beats``: what is written there; ``pushes``: the functions that may push, a bit for each."""
+
+    def __init__(self, config: NicConfig):
+        super().__init__(
+            {
+                "beats": Out(stream.Signature(push_beat(config.width))),
+                "pushes": Out(config.functions),
+            }
         )
 
 

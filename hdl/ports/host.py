@@ -21,6 +21,7 @@ __all__ = [
     "PlacedWriteClient",
     "MmioPort",
     "MmioRequest",
+    "push_beat",
     "ReadRequest",
     "edge_read_request",
     "edge_read_beat",
@@ -187,12 +188,26 @@ class MmioPort(Signature):
         )
 
 
-class HostPort(Signature):
-    """The card's edge towards the host, seen from the card."""
+@cache
+def push_beat(width: int) -> data.StructLayout:
+    """A beat of what the host writes to the push window of a function, complete in itself.
 
-    def __init__(self, width: int):
+    ``addr`` is the byte address of the beat in the window, a multiple of the beat's bytes, and
+    ``strb`` marks the bytes written. What the host writes in one piece comes beat by beat, in
+    ascending order and with nothing between.
+    """
+    return data.StructLayout({"function": 8, "addr": 32, "data": width, "strb": width // 8})
+
+
+class HostPort(Signature):
+    """The card's edge towards the host, seen from the card. With ``push``, which only some cards
+    have, ``push``: what is written to the push windows; it is always taken in the end."""
+
+    def __init__(self, width: int, *, push: bool = False):
+        members = {"push": In(stream.Signature(push_beat(width)))} if push else {}
         super().__init__(
-            {
+            members
+            | {
                 "rd_req": Out(stream.Signature(edge_read_request())),
                 "rd_rsp": In(stream.Signature(edge_read_beat(width), always_ready=True)),
                 "wr": Out(stream.Signature(edge_write_beat(width))),

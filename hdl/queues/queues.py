@@ -1,6 +1,6 @@
 """The virtqueues of the guest functions: everything between doorbells, rings and decoded WQEs."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -15,6 +15,7 @@ from hdl.ports.boxes import (
     ENGINES,
     Dropped,
     LinesPort,
+    PushInput,
     RecvFetchPort,
     SendFetchPort,
     SpareLinesPort,
@@ -23,15 +24,18 @@ from hdl.ports.boxes import (
 from hdl.ports.host import STREAM_DATA
 from hdl.ports.jobs import Activation, Completion, Doorbell
 from hdl.ports.numbers import CqNumber, QpNumber
+from hdl.ports.push import PushCounts
 from hdl.ports.rows import CqRow
 
 from .completion.engine import CompletionEngine
 from .control.engine import ControlEngine
 from .doorbell import DoorbellRouter
 from .drops import QueueDrops
+from .push.window import PushWindow
 from .receive.fetch import RecvFetch
 from .send import SendFetch
 from .wqe.tap import LineTap
+from .wqe.whole import fixed_bytes
 
 __all__ = ["Queues"]
 
@@ -54,11 +58,12 @@ class Queues(wiring.Component):
     ``Dropped``.
     ``doorbell`` In; ``doorbell_send``, ``doorbell_receive`` Out to the transport. ``send_fetch``,
     ``recv_fetch`` In: decoded WQEs for the transport; ``send_lines``, ``recv_lines`` In: their
-    SGEs and inline bytes for the memory box; ``layout_lines`` In, on cards with indirect keys: who
-    sets layouts reads send WQEs too. ``completions`` In: WQEs that are finished; ``lost``
-    Out: QPs whose CQE was lost, as a CQ had no buffer. ``mailbox``: control requests to the
-    firmware. ``command``, ``cq_rows``, ``used_indices`` In: the firmware's. ``counts``: by name.
-    Reset: see the engines.
+    SGEs and inline bytes for the memory box; ``push`` In, ``pushed`` Out, on cards with push
+    windows: WQEs that come with their doorbell, and what becomes of them; ``layout_lines`` In, on
+    cards with indirect keys: who sets layouts reads send WQEs too. ``completions`` In: WQEs that
+    are finished; ``lost`` Out: QPs whose CQE was lost, as a CQ had no buffer. ``mailbox``: control
+    requests to the firmware. ``command``, ``cq_rows``, ``used_indices`` In: the firmware's.
+    ``counts``: by name. Reset: see the engines.
     """
 
     def __init__(self, *, config: NicConfig, receive_flags: int):
@@ -84,6 +89,7 @@ class Queues(wiring.Component):
                 "counts": Out(data.StructLayout(dict.fromkeys(COUNTS, COUNT))),
             }
             | ({"layout_lines": In(SpareLinesPort())} if config.mkeys else {})
+            | ({"push": In(PushInput(config)), "pushed": Out(PushCounts())} if config.push else {})
         )
 
     def elaborate(self, platform):
@@ -110,7 +116,10 @@ class Queues(wiring.Component):
         # Doorbells.
         connect(m, flipped(self.doorbell), doorbells.i)
         connect(m, doorbells.control, control.doorbell)
-        connect(m, doorbells.send, flipped(self.doorbell_send))
+        if config.push:
+            self._push(m, doorbells, send)
+        else:
+            connect(m, doorbells.send, flipped(self.doorbell_send))
         connect(m, doorbells.receive, flipped(self.doorbell_receive))
         connect(m, doorbells.ahead, recv.doorbell)
 
@@ -167,6 +176,26 @@ class Queues(wiring.Component):
             m.d.comb += self.counts[name].eq(getattr(parts[part], member))
         keeps_offers(m, platform, self)
         return m
+
+    def _push(self, m, doorbells, send) -> None:
+        """WQEs that come with their doorbell, which goes in front of others, but for one that is
+        offered already."""
+        m.submodules.push = push = PushWindow(
+            config=self._config, least=fixed_bytes(self._config, receive=False)
+        )
+        connect(m, flipped(self.push), push.push)
+        connect(m, push.counts, flipped(self.pushed))
+        connect(m, send.push, push.port)
+        rung, others, offered = push.ring, doorbells.send, self.doorbell_send
+        begun, first = Signal(), Signal()
+        m.d.sync += begun.eq(others.valid & ~first & ~offered.ready)
+        m.d.comb += [
+            first.eq(rung.valid & ~begun),
+            offered.valid.eq(rung.valid | others.valid),
+            offered.payload.eq(Mux(first, rung.payload, others.payload)),
+            rung.ready.eq(offered.ready & first),
+            others.ready.eq(offered.ready & ~first),
+        ]
 
     def _to_host(self, m, **engines) -> None:
         """Each engine's port to the host side, as far as the engine has its members."""

@@ -22,6 +22,8 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.rows import QueueRow
 
+from .push.asked import PushAsked
+from .push.types import PushPort
 from .ring.packed import is_packed, place_of
 from .ring.polls import Polls
 from .ring.read import ReadShare
@@ -44,7 +46,8 @@ class SendFetch(wiring.Component):
     Members: ``req``/``rsp``; ``slot``, ``slot_enable``, ``slot_data`` read port of the lines
     (latency 1 cycle, data stays until the next enabled read); ``release`` lines that are done with
     (status OK gave them out; others keep none); ``destination`` reads that of the WQE in a line,
-    if it is a datagram's; ``queue_read`` the queues' rows; ``error`` broken
+    if it is a datagram's; ``push`` Out, on cards with a push window: WQEs that have come with their
+    doorbell; ``queue_read`` the queues' rows; ``error`` broken
     rings; ``queue_reset`` is taken when nothing is under way and no line holds a WQE of that queue
     any more; it forgets what was read ahead. While it waits requests for other queues are not
     taken, and those for its own queue are EMPTY: nobody gets what was offered before. ``idle``.
@@ -79,6 +82,7 @@ class SendFetch(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
+            | ({"push": Out(PushPort())} if config.push else {})
         )
 
     def elaborate(self, platform):
@@ -127,6 +131,9 @@ class SendFetch(wiring.Component):
         waiting = data.StructLayout({"slow": 1, "queue": 16, "answer": SendFetched})
         m.submodules.answers = StreamFifo(shape=waiting, depth=ANSWERS)
         slow_line = Signal(ceil_log2(config.send_lines), reset_less=True)
+        if config.push:
+            # Of a verdict: it is an answer already; and it goes on at once.
+            self._plain, self._direct = Signal(name="plain"), Signal(name="direct")
         self._verdicts(m, slow_line)
         kept = config.keeps_destinations
         self._answers(m, answered, self._destinations(m, slow_line) if kept else 1)
@@ -139,10 +146,14 @@ class SendFetch(wiring.Component):
         line_bits = ceil_log2(self._config.send_lines)
         verdict, entry, job = fast.o.payload, answers.i.payload, fast.job
         for_slow, packed = Signal(), is_packed(self._config, job.rules)
+        waits = fast.o.valid
+        if self._config.push:
+            waits = waits & ~self._direct
+            m.d.comb += self._plain.eq(fast.o.valid & ~for_slow)
         m.d.comb += [
             for_slow.eq(verdict.odd & ~verdict.failed),
             fast.o.ready.eq(answers.i.ready & (~for_slow | slow.i.ready)),
-            answers.i.valid.eq(fast.o.valid & (~for_slow | slow.i.ready)),
+            answers.i.valid.eq(waits & (~for_slow | slow.i.ready)),
             entry.slow.eq(for_slow),
             entry.queue.eq(job.request.queue),
             entry.answer.status.eq(Mux(verdict.failed, FetchStatus.QUEUE_ERROR, FetchStatus.OK)),
@@ -153,6 +164,9 @@ class SendFetch(wiring.Component):
             entry.answer.line.eq(verdict.line),
             entry.answer.wqe.eq(verdict.wqe),
         ]
+        taken = answers.i.valid & answers.i.ready
+        if self._config.push:
+            taken = taken | self._direct
         m.d.comb += [
             slow.i.valid.eq(fast.o.valid & answers.i.ready & for_slow),
             slow.i.payload.function.eq(job.request.function),
@@ -160,7 +174,7 @@ class SendFetch(wiring.Component):
             slow.i.payload.size_log2.eq(job.size_log2),
             slow.i.payload.rules.eq(job.rules),
             slow.i.payload.head.eq(Mux(packed, place_of(job), verdict.head)),
-            given.given.eq(answers.i.valid & answers.i.ready & ~verdict.failed),
+            given.given.eq(taken & ~verdict.failed),
             given.line.eq(verdict.line),
             given.queue.eq(job.request.queue),
         ]
@@ -246,6 +260,20 @@ class SendFetch(wiring.Component):
                     broken.cause.eq(found.cause),
                 ]
 
+        if self._config.push:
+            # An answer that nothing waits in front of saves the time in the FIFO.
+            alone = free & ~polls.o.valid & (answers.level == 0)
+            m.d.comb += self._direct.eq(self._plain & alone)
+            entry = answers.i.payload
+            with m.If(self._direct):
+                m.d.sync += [
+                    answer_valid.eq(1),
+                    answer.eq(entry.answer),
+                    broken_valid.eq(entry.answer.status == FetchStatus.QUEUE_ERROR),
+                    broken.queue.eq(entry.queue),
+                    broken.cause.eq(QueueErrorCause.HOST_READ),
+                ]
+
         # The line of the slow path goes back at once if it found no WQE; released ones wait a
         # cycle for it.
         unused = Signal()
@@ -282,6 +310,25 @@ class SendFetch(wiring.Component):
         m.d.sync += stored.eq(slow.o.valid & ~slow.o.ready & (stored | ~passes))
         return stored
 
+    def _pushed(self, m: Module, fast) -> PushAsked:
+        """What asks the push window for the request at hand."""
+        m.submodules.asked = asked = PushAsked()
+        for name, member in PushPort().members.items():
+            if name == "row":
+                connect(m, fast.push_row, flipped(self.push.row))
+                continue
+            mine, its = getattr(self.push, name), getattr(asked.port, name)
+            m.d.comb += mine.eq(its) if member.flow == Out else its.eq(mine)
+        m.d.comb += [
+            self.push.forget.eq(fast.flush),
+            asked.clear.eq(fast.clear),
+            asked.release.eq(fast.push_release),
+            asked.released.eq(fast.push_released),
+            fast.pushed.eq(asked.use),
+            fast.element.eq(asked.element),
+        ]
+        return asked
+
     def _front(self, m: Module, fast, polls, dropped, taken) -> None:
         """Requests to the fast path or to the polls, a request in 3 cycles. ``dropped``: nothing
         of the queue to reset is left; ``taken``: a request is."""
@@ -307,6 +354,9 @@ class SendFetch(wiring.Component):
             poll.request.eq(request),
             poll.row.eq(row),
         ]
+        if self._config.push:
+            asked = self._pushed(m, fast)
+            m.d.comb += [asked.request.eq(request), asked.row.eq(row), asked.known.eq(known)]
         with m.FSM(name="front"):
             # IDLE: takes a request and reads the row of its queue; ends with one.
             with m.State("IDLE"):
@@ -323,6 +373,8 @@ class SendFetch(wiring.Component):
                 m.next = "IDLE"
             # ROW: keeps the row; one cycle.
             with m.State("ROW"):
+                if self._config.push:
+                    m.d.comb += asked.look.eq(1)
                 m.d.sync += [
                     row.eq(self.queue_read.row),
                     row.enabled.eq(self.queue_read.row.enabled & ~refusing),
@@ -331,6 +383,8 @@ class SendFetch(wiring.Component):
                 m.next = "START"
             # START: hands the request to the fast path or to the polls; ends when it is taken.
             with m.State("START"):
+                if self._config.push:
+                    m.d.comb += asked.leave.eq(Mux(known, fast.i.ready, polls.i.ready))
                 with m.If(known):
                     m.d.comb += fast.i.valid.eq(1)
                     with m.If(fast.i.ready):

@@ -38,6 +38,9 @@ __all__ = ["Testbench", "build", "plain", "sources", "top_source"]
 
 _RESET_CYCLES = 3  # and one more, because the cards' reset is a register
 
+#: Pins of the host model of a card without a push window.
+_NO_PUSH = [".push__payload()", ".push__valid()", ".push__ready(1'b0)"]
+
 
 def top_source(
     ports: dict[str, tuple[str, int]],
@@ -61,6 +64,7 @@ def top_source(
     beats = {
         "host__rd_rsp__payload": width + 10,
         "host__wr__payload": width + width // 8 + 91,
+        "host__push__payload": width + width // 8 + 40,
         "mac_tx__payload": width + width // 8 + 3,
     }
     for port, bits in beats.items():
@@ -100,12 +104,16 @@ def top_source(
         body += [
             f"    always @(posedge settle) nic{i}.{place} <= nic{i}.{place};" for place in written
         ]
-        for model, name, pins in (("host_model", "host", host), ("link_model", "wire", wire)):
+        absent = [] if "host__push__payload" in ports else _NO_PUSH
+        for model, name, pins, open_pins in (
+            ("host_model", "host", host, absent),
+            ("link_model", "wire", wire, []),
+        ):
             if pins:
                 head.append(f"    output logic {name}{i}_event")
                 own = [f".clk({clock})", f".rst({reset})", f".event_o({name}{i}_event)"]
                 kind = f"{model} #(.WIDTH({width}), .ID({i}))"
-                body.append(_instance(kind, f"{name}{i}", own + pins))
+                body.append(_instance(kind, f"{name}{i}", own + pins + open_pins))
     lines = ["`timescale 1ps / 1ps", "module testbench (", ",\n".join(head), ");", *body]
     # An AXI stream has nothing that says which beat is the first.
     waived = [] if with_models else ["/* verilator lint_off UNUSEDSIGNAL */"]

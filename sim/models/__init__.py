@@ -11,7 +11,7 @@ _EVENTS = _HERE / "events.hpp"
 #: Sources of the host model.
 HOST = (
     *(_HERE / f"host_{name}" for name in ("model.sv", "model.cpp", "types.hpp")),
-    *(_HERE / name for name in ("host.hpp", "spaces.cpp", "spaces.hpp", "tlp.hpp")),
+    *(_HERE / name for name in ("host.hpp", "pushes.hpp", "spaces.cpp", "spaces.hpp", "tlp.hpp")),
     _EVENTS,
 )
 #: Sources of the link model.

@@ -15,6 +15,7 @@
 #include "clock.hpp"
 #include "events.hpp"
 #include "host_types.hpp"
+#include "pushes.hpp"
 #include "spaces.hpp"
 #include "tlp.hpp"
 
@@ -27,6 +28,7 @@ class Host final : public Timed {
     Settings settings;
     Stats stats;
     Events events;
+    Pushes pushes;
     std::uint8_t *memory = nullptr;
     std::uint64_t base = 0, size = 0;
     unsigned beat = 64;  // bytes
@@ -34,7 +36,7 @@ class Host final : public Timed {
     bool rsp_valid = false, rsp_last = false, rsp_error = false;
     std::uint8_t rsp_tag = 0;
     std::array<std::uint32_t, 16> rsp_data{};
-    bool rd_ready = false, wr_ready = false, mmio_valid = false;
+    bool rd_ready = false, wr_ready = false, mmio_valid = false, push_valid = false;
     bool fired = false;  // something went over the port in the last cycle
 
     void reseed() { random_.seed(settings.seed); }
@@ -47,9 +49,10 @@ class Host final : public Timed {
             while (!stream.empty()) apply(stream);
         }
         mmio_.clear();
+        pushes.clear();
         answers_.clear();
         returning_.clear();
-        mmio_valid = rsp_valid = rd_ready = wr_ready = false;
+        mmio_valid = push_valid = rsp_valid = rd_ready = wr_ready = false;
         stats.reads_outstanding = 0;
         current_ = -1;
         std::fill(std::begin(tag_used_), std::end(tag_used_), false);
@@ -73,7 +76,7 @@ class Host final : public Timed {
     unsigned column() const override;
 
     std::uint64_t next(std::uint64_t now) const override {
-        if (fired || rsp_valid || mmio_valid || !ready_.empty() || !events.empty()) return 0;
+        if (fired || rsp_valid || mmio_valid || push_valid || !ready_.empty() || !events.empty()) return 0;
         if (settings.stall_read || settings.stall_write) return 0;
         std::uint64_t next = kNever;
         if (!waiting_.empty()) next = std::min(next, waiting_.top().ready);
@@ -82,6 +85,7 @@ class Host final : public Timed {
         }
         if (!returning_.empty()) next = std::min(next, returning_.front().event.time);
         if (!mmio_.empty()) next = std::min(next, mmio_.front().earliest);
+        next = std::min(next, pushes.next());
         if (write_free_ > now + period_) next = std::min(next, write_free_ - period_);
         return next;
     }
@@ -221,6 +225,7 @@ class Host final : public Timed {
         rd_ready = !stall(settings.stall_read) && (line_free || !settings.tlp_read);
         wr_ready = !stall(settings.stall_write) && line_free;
         mmio_valid = !mmio_.empty() && mmio_.front().earliest <= now;
+        push_valid = pushes.next() <= now;
     }
 
   private:

@@ -60,6 +60,13 @@ void host_mmio(int id, std::uint32_t access, std::uint32_t function, std::uint32
                     host.now_ + host.settings.mmio_latency_ps});
 }
 
+void host_push(int id, std::uint32_t function, std::uint32_t addr, const std::uint8_t *data,
+               std::uint32_t size) {
+    rocinante::wake(id);
+    Host &host = hosts[id];
+    host.pushes.add(host.beat, host.now_ + host.settings.mmio_latency_ps, function, addr, data, size);
+}
+
 void host_watch(int id, std::uint32_t watch, std::uint64_t addr, std::uint64_t size) {
     hosts[id].watch({watch, addr, size});
 }
@@ -80,7 +87,7 @@ int host_logged(int id, rocinante::Access *access) { return hosts[id].take_logge
 
 void host_cycle(int id, int reset, std::uint64_t now, int width,
                 // card to host: valid and ready as they were before the clock edge
-                svBit rd_req_fire, svBit wr_fire, svBit mmio_req_fire, svBit mmio_rsp_fire,
+                svBit rd_req_fire, svBit wr_fire, svBit mmio_req_fire, svBit mmio_rsp_fire, svBit push_fire,
                 std::uint8_t rd_tag, std::uint8_t rd_function, std::uint64_t rd_addr,
                 std::uint16_t rd_length, std::uint8_t wr_stream, std::uint8_t wr_function,
                 std::uint64_t wr_addr, std::uint16_t wr_length, const svBitVecVal *wr_data,
@@ -90,12 +97,13 @@ void host_cycle(int id, int reset, std::uint64_t now, int width,
                 svBitVecVal *rsp_data, svBit *rsp_last, svBit *rsp_error, svBit *mmio_valid,
                 std::uint8_t *mmio_function, std::uint8_t *mmio_bar, std::uint32_t *mmio_addr,
                 svBit *mmio_write, std::uint8_t *mmio_strb, std::uint32_t *mmio_data,
-                svBit *signal) {
+                svBit *push_valid, std::uint8_t *push_function, std::uint32_t *push_addr,
+                svBitVecVal *push_data, std::uint64_t *push_strb, svBit *signal) {
     Host &host = hosts[id];
     const std::uint64_t period = now - host.now_;
     host.now_ = now;
     host.beat = width / 8;
-    host.fired = rd_req_fire | wr_fire | mmio_req_fire | mmio_rsp_fire;
+    host.fired = rd_req_fire | wr_fire | mmio_req_fire | mmio_rsp_fire | push_fire;
     if (reset) {
         host.clear();
     } else {
@@ -106,6 +114,7 @@ void host_cycle(int id, int reset, std::uint64_t now, int width,
         }
         if (rd_req_fire) host.take_read(now, rd_tag, rd_function, rd_addr, rd_length);
         if (mmio_req_fire) host.take_mmio();
+        if (push_fire) host.pushes.take();
         if (mmio_rsp_fire) host.take_answer(now, mmio_rsp);
         host.step(now, period);
     }
@@ -129,6 +138,14 @@ void host_cycle(int id, int reset, std::uint64_t now, int width,
         *mmio_write = access->write != 0;
         *mmio_strb = ((1u << access->size) - 1) << lane;
         *mmio_data = static_cast<std::uint32_t>(access->value) << (8 * lane);
+    }
+    *push_valid = host.push_valid;
+    if (host.push_valid) {
+        const auto &beat = host.pushes.first();
+        *push_function = beat.function;
+        *push_addr = beat.addr;
+        *push_strb = beat.strb;
+        std::memcpy(push_data, beat.data.data(), 64);
     }
     *signal = host.events.signal();
 }

@@ -25,11 +25,15 @@ module host_model #(
     input  logic mmio__req__ready,
     input  logic [31:0] mmio__rsp__payload,
     input  logic mmio__rsp__valid,
-    output logic mmio__rsp__ready
+    output logic mmio__rsp__ready,
+    output logic [WIDTH+WIDTH/8+39:0] push__payload,
+    output logic push__valid,
+    input  logic push__ready
 );
     import "DPI-C" function void host_cycle(
         input int id, input int reset, input longint unsigned now, input int width,
         input bit rd_req_fire, input bit wr_fire, input bit mmio_req_fire, input bit mmio_rsp_fire,
+        input bit push_fire,
         input byte unsigned rd_tag, input byte unsigned rd_function,
         input longint unsigned rd_addr, input shortint unsigned rd_length,
         input byte unsigned wr_stream, input byte unsigned wr_function,
@@ -41,7 +45,9 @@ module host_model #(
         output bit rsp_last, output bit rsp_error,
         output bit mmio_valid, output byte unsigned mmio_function, output byte unsigned mmio_bar,
         output int unsigned mmio_addr, output bit mmio_write, output byte unsigned mmio_strb,
-        output int unsigned mmio_data, output bit signal
+        output int unsigned mmio_data,
+        output bit push_valid, output byte unsigned push_function, output int unsigned push_addr,
+        output bit [511:0] push_data, output longint unsigned push_strb, output bit signal
     );
 
     localparam int DATA = 89;  // first bit of a write beat's data
@@ -51,7 +57,11 @@ module host_model #(
     bit rd_req_ready, wr_ready, rsp_valid, rsp_last, rsp_error, mmio_valid, mmio_write, signal;
     byte unsigned rsp_tag, mmio_function, mmio_bar, mmio_strb;
     int unsigned mmio_addr, mmio_data;
-    bit [511:0] rsp_data;
+    bit [511:0] rsp_data, push_data;
+    bit push_valid;
+    byte unsigned push_function;
+    int unsigned push_addr;
+    longint unsigned push_strb;
 
     assign mmio__rsp__ready = 1'b1;
 
@@ -60,6 +70,7 @@ module host_model #(
         rd_rsp__valid = 0;
         wr__ready = 0;
         mmio__req__valid = 0;
+        push__valid = 0;
         event_o = 0;
     end
 
@@ -68,6 +79,7 @@ module host_model #(
             ID, 32'(rst), $time, WIDTH,
             rd_req__valid & rd_req__ready, wr__valid & wr__ready,
             mmio__req__valid & mmio__req__ready, mmio__rsp__valid & ~rst,
+            push__valid & push__ready,
             rd_req__payload[7:0], rd_req__payload[15:8], rd_req__payload[79:16],
             16'(rd_req__payload[92:80]),
             8'(wr__payload[3:0]), wr__payload[11:4], wr__payload[75:12], 16'(wr__payload[88:76]),
@@ -76,6 +88,7 @@ module host_model #(
             mmio__rsp__payload,
             rd_req_ready, wr_ready, rsp_valid, rsp_tag, rsp_data, rsp_last, rsp_error,
             mmio_valid, mmio_function, mmio_bar, mmio_addr, mmio_write, mmio_strb, mmio_data,
+            push_valid, push_function, push_addr, push_data, push_strb,
             signal
         );
         rd_req__ready <= rd_req_ready;
@@ -87,6 +100,12 @@ module host_model #(
         if (mmio_valid) begin
             mmio__req__payload <= {
                 mmio_data, mmio_strb[3:0], mmio_write, mmio_addr, mmio_bar[2:0], mmio_function
+            };
+        end
+        push__valid <= push_valid;
+        if (push_valid) begin
+            push__payload <= {
+                push_strb[WIDTH/8-1:0], push_data[WIDTH-1:0], push_addr, push_function
             };
         end
         event_o <= signal;

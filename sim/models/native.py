@@ -211,6 +211,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "host_stats": (c_void_p, [c_int]),
     "host_reseed": (None, [c_int]),
     "host_mmio": (None, [c_int, *[c_uint32] * 6, c_uint64]),
+    "host_push": (None, [c_int, c_uint32, c_uint32, c_char_p, c_uint32]),
     "host_watch": (None, [c_int, c_uint32, c_uint64, c_uint64]),
     "host_unwatch": (None, [c_int]),
     "host_answer": (None, [c_int, c_uint32, c_char_p]),

@@ -132,7 +132,7 @@ def test_extension_commands():
         request, response = virtio_rdma.structures(command)
         assert request.name == f"cmd_{command.name.lower()}"
         assert response.name in (f"rsp_{command.name.lower()}", "nothing")
-    assert all(feature < virtio_rdma.TYPE_FEATURES for feature in enums.RdmaFeature)
+    assert all(feature < virtio_rdma.DEVICE_FEATURES for feature in enums.RdmaFeature)
 
 
 def sequence(text, first=0):

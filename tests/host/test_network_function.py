@@ -65,3 +65,9 @@ def test_rate_of_the_port(width, clock_hz, rate):
 def test_adapters_refuse_what_is_not_built_there(core):
     with pytest.raises(ValueError, match="network must be 0 .*, not 2: it is not built yet"):
         core(config=NicConfig(network=2))
+
+
+@pytest.mark.parametrize("core", [AxiNic, PcieNic, PTileNic])
+def test_adapters_refuse_a_push_window(core):
+    with pytest.raises(ValueError, match="push must be False .*: it is not built yet"):
+        core(config=NicConfig(push=True))

@@ -1,6 +1,6 @@
 """The card of the benches beside this file: the default one, as wide as the test asks for; or one
 with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well, or these and MEMCPY, or XRC, or
-this and receive requests that take several packets, or indirect keys."""
+this and receive requests that take several packets, or indirect keys, or a push window."""
 
 import os
 from dataclasses import replace
@@ -18,6 +18,8 @@ MEMCPY = replace(PLACEMENT, memcpy=True)
 XRC = replace(CONFIG, xrc=True, mp_wr=bool(os.environ.get("ROCINANTE_MP_WR")))
 #: With receive requests that take several packets, and XRC.
 MP_WR = replace(XRC, mp_wr=True)
+#: Of two functions whose WQEs may come with their doorbells; rings may be packed otherwise.
+PUSH = replace(CONFIG, functions=2, packed=True, push=True)
 #: With indirect keys, and all that may use them.
 MKEYS = replace(MEMCPY, xrc=True, mkeys=True)
 if os.environ.get("ROCINANTE_HOT"):

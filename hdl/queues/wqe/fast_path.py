@@ -1,15 +1,20 @@
 """The fast path: many WQEs on their way through the host's latency at a time."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import connect, flipped
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
+from hdl.common.streams import passes
+from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 
+from ..push.reads import PushReads
+from ..push.types import ENTRIES, PIECES, ROW_BITS, Entry
 from ..ring.reader import RingReader
+from ..ring.types import Element
 from .plain import PlainPath, path_members
 from .types import WqeJob
 from .whole import WholeWqes, fixed_bytes, whole_bytes
@@ -27,6 +32,9 @@ class FastPath(wiring.Component):
 
     Parameters: ``receive`` as in WholeWqes; these are fetched ahead, so nothing is spent on how
     long one takes: no heads are guessed, and read data pass FIFOs. They bring their lines.
+    On a card with push windows, for sending: ``clear`` says that RingReader is empty. Then a job
+    may be ``pushed``: its buffer is ``element``, and the job passes by the reader. The bytes of one
+    of ``PUSHED_FUNCTION`` come from ``push_row``; ``push_release``: an entry has been read.
     Members: ``i`` as in RingReader; ``line`` (without ``receive``), ``slot``, ``slot_line``,
     ``slot_valid``, ``o`` as in WholeWqes; ``job`` (with ``o``): the verdict's; ``flush``;
     ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2`` elements.
@@ -39,7 +47,18 @@ class FastPath(wiring.Component):
 
     def __init__(self, *, config: NicConfig, depth: int, receive: bool = False):
         self._config, self._depth, self._receive = config, depth, receive
-        super().__init__(path_members(config, receive=receive))
+        self._push = config.push and not receive
+        members = path_members(config, receive=receive)
+        if self._push:
+            members |= {
+                "pushed": In(1),
+                "element": In(Element),
+                "clear": Out(1),
+                "push_row": Out(TableRead(ceil_log2(ENTRIES * PIECES), ROW_BITS)),
+                "push_release": Out(1),
+                "push_released": Out(Entry),
+            }
+        super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
@@ -54,7 +73,8 @@ class FastPath(wiring.Component):
             urgent=not self._receive,
         )
         m.submodules.wqes = wqes = WholeWqes(config=config, depth=depth, receive=self._receive)
-        connect(m, reader.o, wqes.i)
+        if not self._push:
+            connect(m, reader.o, wqes.i)
         connect(m, wqes.o, flipped(self.o))
 
         # What a stage does not need passes by it. A block RAM's output is late: it is registered.
@@ -62,11 +82,15 @@ class FastPath(wiring.Component):
         m.submodules.job = job = Stage(shape=WqeJob)
         connect(m, jobs.o, job.i)
         gone = Signal()
+        offered, taken = self.i.valid, reader.i.ready
+        if self._push:
+            offered = offered & ~self.pushed
+            taken = Mux(self.pushed, wqes.i.ready, reader.i.ready)
         m.d.comb += [
             reader.i.payload.eq(self.i.payload),
-            reader.i.valid.eq(self.i.valid & jobs.i.ready),
-            self.i.ready.eq(reader.i.ready & jobs.i.ready),
-            jobs.i.valid.eq(self.i.valid & reader.i.ready),
+            reader.i.valid.eq(offered & jobs.i.ready),
+            self.i.ready.eq(taken & jobs.i.ready),
+            jobs.i.valid.eq(self.i.valid & taken),
             self.job.eq(job.o.payload),
             gone.eq(self.o.valid & self.o.ready),
             job.o.ready.eq(gone),
@@ -81,7 +105,10 @@ class FastPath(wiring.Component):
             connect(m, flipped(self.line), wqes.line)
         connect(m, reader.read_client0, flipped(self.read_client0))
         connect(m, reader.read_client1, flipped(self.read_client1))
-        connect(m, wqes.read_client, flipped(self.read_client2))
+        if self._push:
+            self._elements(m, reader, wqes)
+        else:
+            connect(m, wqes.read_client, flipped(self.read_client2))
         m.d.comb += [
             reader.flush.eq(self.flush),
             self.slot.eq(wqes.slot),
@@ -89,6 +116,30 @@ class FastPath(wiring.Component):
             self.slot_valid.eq(wqes.slot_valid),
         ]
         return m
+
+    def _elements(self, m: Module, reader: RingReader, wqes: WholeWqes) -> None:
+        """Elements of the reader, or one that has been pushed; their bytes from where they are."""
+        m.submodules.reads = reads = PushReads(config=self._config)
+        connect(m, wqes.read_client, reads.client)
+        connect(m, reads.host, flipped(self.read_client2))
+        connect(m, reads.row, flipped(self.push_row))
+        inside = Signal(range(JOBS + 1))
+        comes, goes = passes(reader.i), passes(reader.o)
+        m.d.sync += inside.eq(inside + comes - goes)
+        m.d.comb += [
+            wqes.in_a_row.eq(reads.in_a_row),
+            self.clear.eq(inside == 0),
+            self.push_release.eq(reads.release),
+            self.push_released.eq(reads.released),
+            reader.o.ready.eq(wqes.i.ready),
+            wqes.i.valid.eq(reader.o.valid),
+            wqes.i.payload.eq(reader.o.payload),
+        ]
+        with m.If(self.pushed):
+            m.d.comb += [
+                wqes.i.valid.eq(self.i.valid & m.submodules.jobs.i.ready),
+                wqes.i.payload.eq(self.element),
+            ]
 
 
 def wqe_path(*, config: NicConfig, depth: int, receive: bool = False) -> FastPath | PlainPath:

@@ -86,7 +86,9 @@ class WholeWqes(wiring.Component):
     ``slot_line`` with ``slot_valid``: a slot to write, never held back; ``o`` one verdict per
     buffer, in order, after its slots; of inline data with the first of them, where the others
     follow in the next cycles (from 128 bits on).
-    An element is looked at when all of it has come, a beat at a time (SlotWindow).
+    An element is looked at when all of it has come, a beat at a time (SlotWindow). ``in_a_row`` In,
+    with a response, on cards with push windows: the beats of this element come one a cycle and
+    without an error, so it is looked at when the first of them has come.
     Latency: a host read plus 5 cycles to the first slot. Throughput: an element with one SGE in 4
     cycles, each further slot one more, at 64 bits each slot two; reads of ``depth`` elements are in
     flight meanwhile, of fewer if they are long (``ROOM_SEND``, ``ROOM_RECV``).
@@ -98,6 +100,7 @@ class WholeWqes(wiring.Component):
         self._config, self._depth, self._receive = config, depth, receive
         self._fixed_bytes = fixed_bytes(config, receive=receive)
         self._size = whole_bytes(config, receive=receive)
+        self._pushes = config.push and not receive
         self._room = depth * (ROOM_RECV if receive else ROOM_SEND)
         self._header_beats = -(-self._fixed_bytes // (config.width // 8))
         super().__init__(
@@ -110,6 +113,7 @@ class WholeWqes(wiring.Component):
                 "o": Out(stream.Signature(Verdict)),
                 "read_client": Out(ReadClient(config.width)),
             }
+            | ({"in_a_row": In(1)} if self._pushes else {})
         )
 
     def elaborate(self, platform):
@@ -189,8 +193,12 @@ class WholeWqes(wiring.Component):
         # Elements of another format than the first are for the slow path.
         first, *_ = card_formats(self._config)
         odd = asked.odd | (format_of(self._config, asked.table.rules) != first)
+        comes = response.payload.last
+        if self._pushes:
+            # Its next beat is there when it is looked at.
+            comes = Mux(self.in_a_row, response.payload.first, comes)
         m.d.comb += [
-            arrivals.i.valid.eq(response.valid & response.payload.last),
+            arrivals.i.valid.eq(response.valid & comes),
             arrivals.i.payload.eq(response.payload.error),
             flow.i.payload.function.eq(asked.table.function),
             flow.i.payload.addr.eq(asked.addr),

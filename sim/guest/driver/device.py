@@ -151,7 +151,7 @@ class VirtioPciDevice:
             raise DeviceError(f"Device does not offer VERSION_1: features {offered:#x}")
         features = offered & (self.options.features | Feature.VERSION_1.mask)
         if features & Feature.RING_PACKED.mask:
-            features &= ~(RdmaFeature.SRQ.mask | RdmaFeature.XRC.mask)  # not both
+            features &= ~(RdmaFeature.SRQ.mask | RdmaFeature.XRC.mask | RdmaFeature.PUSH.mask)
         if not features & RdmaFeature.SRQ.mask:
             features &= ~RdmaFeature.XRC.mask  # which needs it
         for half in (0, 1):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.layout import Struct
+from hdl.abi.push import CFG_TYPE_PUSH
 from hdl.abi.virtio_pci import CapId, CfgType, MsixControl, PciCommand, PciStatus
 from sim.guest.driver.errors import DeviceError, RdmaError
 from sim.guest.driver.platform import Message, Mmio, Platform
@@ -102,6 +103,17 @@ async def find_windows(pci: PciFunction) -> dict[CfgType, Window]:
             raise DeviceError(f"Function {pci.function} has no {kind.name} capability")
     _check_windows(windows)
     return windows
+
+
+async def find_push_window(pci: PciFunction) -> Window:
+    """The push window of a function that offers PUSH (docs/extensions.md); DeviceError without."""
+    for cap_id, addr in await pci.capabilities():
+        if cap_id != CapId.VENDOR:
+            continue
+        cap = abi.VIRTIO_PCI_CAP.unpack(await pci.read_struct(addr, abi.VIRTIO_PCI_CAP))
+        if cap.cfg_type == CFG_TYPE_PUSH:
+            return Window(addr, cap.bar, cap.offset, cap.length)
+    raise DeviceError(f"Function {pci.function} offers PUSH and has no window for it")
 
 
 def _check_windows(windows: dict[CfgType, Window]) -> None:

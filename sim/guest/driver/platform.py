@@ -31,6 +31,13 @@ class Mmio(Protocol):
         """Posted write: returns when accepted, writes arrive in the order of the calls."""
 
 
+class PushMmio(Mmio, Protocol):
+    """Where a device has a push window (docs/extensions.md)."""
+
+    async def write_combined(self, function: int, bar: int, addr: int, data: bytes) -> None:
+        """Posted write of any length in one piece."""
+
+
 class Memory(Protocol):
     """The guest's physical memory, as the device sees it through DMA.
 

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import Response
+from hdl.abi.enums import RdmaFeature, Response
 from hdl.abi.layout import Values
+from hdl.abi.push import PUSH_MOST_BYTES, PUSH_SLOT_BYTES, push_pieces
 from hdl.abi.virtio_pci import DEVICE_ID_RDMA, NO_VECTOR
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, merge_halves
 from sim.guest.driver.control import CommandChannel, ControlQueue
 from sim.guest.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
 from sim.guest.driver.observer import Observer
-from sim.guest.driver.platform import Platform
+from sim.guest.driver.pci import Window, find_push_window
+from sim.guest.driver.platform import Platform, PushMmio
 
 #: Vectors 0 and 1 are for configuration changes and the control queue, the rest for CQs.
 _FIRST_CQ_VECTOR = 2
@@ -36,6 +38,8 @@ class RdmaDevice(VirtioPciDevice):
     control: VirtQueue
     channel: CommandChannel
     observer: Observer | None = None
+    #: Where WQEs go with their doorbells, if PUSH was negotiated.
+    push_window: Window | None = None
 
     @classmethod
     async def start_up(
@@ -46,6 +50,8 @@ class RdmaDevice(VirtioPciDevice):
         await device.open(DEVICE_ID_RDMA)
         device.config = abi.CONFIG.unpack(await device.config_bytes(abi.CONFIG.size))
         device._check_config()
+        if device.has(RdmaFeature.PUSH):
+            device.push_window = await find_push_window(device.pci)
         await device.enable_vectors(_FIRST_CQ_VECTOR + device.config.max_cq)
         device.control = await device.setup_queue(abi.CONTROL_QUEUE, vector=device.control_vector())
         device.channel = ControlQueue(device, device.control)
@@ -67,6 +73,20 @@ class RdmaDevice(VirtioPciDevice):
             return NO_VECTOR
         first = min(_FIRST_CQ_VECTOR, self.vectors - 1)
         return first + comp_vector % (self.vectors - first)
+
+    def can_push(self, element: bytes) -> bool:
+        """Whether a send element may go with its doorbell."""
+        return self.push_window is not None and len(element) <= PUSH_MOST_BYTES
+
+    async def push(self, queue: VirtQueue, head: int, element: bytes) -> None:
+        """Rings a send queue's doorbell with the element that was published last, at ``head``."""
+        window, mmio = self.push_window, cast("PushMmio", self.platform.mmio)
+        assert window is not None
+        pair = (queue.index - abi.sq_queue(0, self.config.max_cq)) // 2
+        at = window.offset + PUSH_SLOT_BYTES * pair
+        for piece in push_pieces(queue.next_avail - 1 & 0xFFFF, head, element):
+            await mmio.write_combined(self.function, window.bar, at, piece)
+            at += len(piece)
 
     async def counters(self) -> dict[str, int]:
         """The device's counters by name, those of 64 bits whole; RdmaError(EOPNOTSUPP) without."""

@@ -86,7 +86,7 @@ class QP(Resource):
         send_tail = max(abi.SGE.size * sges, cap.max_inline_data)
         receive_tail = abi.SGE.size * cap.max_recv_sge
         sizes = (abi.POST_SEND.size + send_tail, abi.POST_RECV.size + receive_tail)
-        self.sq = WorkQueue(ctx, f"SQ {qpn:#x}", cap.max_send_wr, sizes[0], init.room)
+        self.sq = WorkQueue(ctx, f"SQ {qpn:#x}", cap.max_send_wr, sizes[0], init.room, pushes=True)
         self.rq = WorkQueue(ctx, f"RQ {qpn:#x}", cap.max_recv_wr, sizes[1], init.room)
 
     @classmethod
@@ -355,4 +355,4 @@ class QP(Resource):
     async def post_raw(self, queue: WorkQueue, element: bytes) -> None:
         """Posts any bytes as an element of ``sq`` or ``rq``: what a broken driver would do."""
         await queue.post(element)
-        await queue.ring.kick()
+        await queue.kick()

@@ -29,9 +29,20 @@ class WorkQueue:
     """A send or receive queue: a virtqueue and the memory of its elements.
 
     ``room``: the largest ``limit`` that ``resize`` can give it; the ring has so many entries.
+    ``pushes``: a send queue, whose requests may go with their doorbells.
     """
 
-    def __init__(self, ctx: Context, name: str, limit: int, element_size: int, room: int = 0):
+    def __init__(
+        self,
+        ctx: Context,
+        name: str,
+        limit: int,
+        element_size: int,
+        room: int = 0,
+        *,
+        pushes: bool = False,
+    ):
+        self._pushes = pushes
         self.ctx, self.name, self.limit, self._room = ctx, name, limit, max(limit, room)
         self.ring: VirtQueue
         align = ctx.wqe_align
@@ -39,6 +50,8 @@ class WorkQueue:
         self._memory = 0
         self._free: deque[int] = deque()
         self._sizes: dict[int, int] = {}
+        #: Head and element of the request that was posted to an empty queue, if it alone was.
+        self._alone: tuple[int, bytes] | None = None
 
     async def set_up(self, index: int, *, any_order: bool = False) -> None:
         """Enables the virtqueue; ``any_order``: its requests may end in any order."""
@@ -134,11 +147,24 @@ class WorkQueue:
         addr = self._free.popleft()
         view(self.ctx.memory, addr, len(element))[:] = np.frombuffer(element, np.uint8)
         self._sizes[addr] = len(element)
+        was_empty = not self.ring.outstanding
         try:
-            self.ring.add([Segment(addr, len(element))], addr)
+            head = self.ring.add([Segment(addr, len(element))], addr)
         except RdmaError:
             self._free.append(addr)
             raise
+        self._alone = (head, element) if was_empty else None
+
+    async def kick(self) -> None:
+        """Publishes what was posted, and rings the doorbell if the device wants it: with the
+        request itself, where the device takes it so."""
+        alone, self._alone = self._alone, None
+        if alone is None or not self._pushes or not self.ctx.device.can_push(alone[1]):
+            await self.ring.kick()
+            return
+        self.ring.publish()
+        if self.ring.kick_due():
+            await self.ctx.device.push(self.ring, *alone)
 
     async def post_batch(self, requests: Sequence[R], element_of: Callable[[R], bytes]) -> None:
         """Posts all requests, with one doorbell, or none: RdmaError."""
@@ -148,7 +174,7 @@ class WorkQueue:
         await self._make_room(len(elements))
         for element in elements:
             await self.post(element)
-        await self.ring.kick()
+        await self.kick()
 
     async def post_all(self, requests: R | Sequence[R], element_of: Callable[[R], bytes]) -> None:
         """Posts requests, with one doorbell for all.
@@ -159,7 +185,7 @@ class WorkQueue:
             try:
                 await self.post(element_of(request))
             except RdmaError as error:
-                await self.ring.kick()
+                await self.kick()
                 error.bad_wr = request
                 raise
-        await self.ring.kick()
+        await self.kick()

@@ -138,6 +138,7 @@ Say = Callable[[str], None]
     show_default=True,
     help="Messages come from indirect keys of so many entries.",
 )
+@click.option("--push", is_flag=True, help="Requests go with their doorbell, if they can.")
 @click.option("--mp-wr", is_flag=True, help="Each receive takes several messages of a packet.")
 @click.option(
     "--without",

@@ -90,6 +90,7 @@ class Plan:
     ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
     of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue, or
     of XRC from ``XRC_QUEUES``; ``mp_wr``: each receive takes several messages, of a packet each;
+    ``push``: short requests to an empty queue go with their doorbell;
     ``mkey``: entries of the indirect key that each place of a message has, 0: it has none;
     ``sges``: of each request and of each receive, which cut a message into equal pieces.
     ``cold``: no warm-up, so the first packets meet an idle card. ``card``: the other
@@ -125,6 +126,7 @@ class Plan:
     connection: str = "RC"
     use_srq: bool = False
     mp_wr: bool = False
+    push: bool = False
     mkey: int = 0
     sges: int = 1
     cold: bool = False
@@ -255,6 +257,7 @@ class Plan:
         """The cards that are measured."""
         more = self.card or (MANY if self.qps > USUAL_QPS else {})
         switches = {"xrc": self.connection == "XRC", "mp_wr": self.mp_wr, "mkeys": self.mkey > 0}
+        switches["push"] = self.push
         more = {**self.kind.card, **{name: on for name, on in switches.items() if on}, **more}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 

@@ -1,0 +1,1 @@
+"""WQEs that come with their doorbell (extension PUSH): docs/queues.md."""
