@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.abi.push import PUSH_BAR
 from hdl.axi.bus import AxiStream
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.host import config_space as card
@@ -43,6 +44,8 @@ def bars(config: NicConfig) -> Bars:
         card.BAR_REGISTERS: card.REGISTERS_BYTES,
         card.BAR_NOTIFY: card.notify_bytes(config.guest.queues),
     }
+    if config.push:
+        guest[PUSH_BAR] = card.push_bytes(config.guest)
     guests = range(FUNCTION_RDMA, FUNCTION_RDMA + config.functions)
     sizes = {(n, bar): size for n in guests for bar, size in guest.items()}
     sizes[config.management_function, 0] = card.MANAGEMENT_BYTES
@@ -64,9 +67,6 @@ class _NicBehindBlock(wiring.Component):
                 f"network must be 0 behind a block for PCI Express, not {config.network!r}: "
                 "it is not built yet"
             )
-        if config.push:
-            text = "push must be False behind a block for PCI Express: it is not built yet"
-            raise ValueError(text)
         self.config, self._mac_clocks = config, mac_clocks
         self._host, self._pins = host, pins
         self._control = FunctionControl(config=config, places=places(config), patience=patience)
@@ -90,6 +90,8 @@ class _NicBehindBlock(wiring.Component):
         connect(m, nic.host.rd_req, host.host.rd_req)
         connect(m, host.host.rd_rsp, nic.host.rd_rsp)
         connect(m, nic.host.wr, host.host.wr)
+        if self.config.push:
+            connect(m, host.host.push, nic.host.push)
         connect(m, mmio, control.mmio)
         connect(m, control.card, nic.host.mmio)
         for name, member in self._pins.items():
@@ -187,6 +189,8 @@ class PTileNic(_NicBehindBlock):
         quarantine: int = QUARANTINE,
         patience: int = PATIENCE,
     ):
+        if config.push:
+            raise ValueError("push must be False behind P-Tile: it is not built yet")
         members = {
             **window_pins(),
             "flr_rcvd_pf": In(FLR_FUNCTIONS),

@@ -1,11 +1,12 @@
 """Requests of the host (CQ) as accesses of the registers, and their completions (CC)."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.abi.push import PUSH_BAR, PUSH_PIECE
 from hdl.common.skid import Skid
-from hdl.ports.host import MmioPort
+from hdl.ports.host import MmioPort, push_beat
 
 from .descriptors import WIDTH, CompletionStatus, RequestType, cc_descriptor, cq_descriptor, cq_user
 
@@ -13,6 +14,8 @@ __all__ = ["MOST_READ", "MOST_WRITTEN", "Completer", "cc_beat", "cq_beat"]
 
 #: Bits of an offset within a BAR: those of the largest one, the management function's.
 OFFSET_BITS = 20
+#: And of one within a push window.
+ADDRESS_BITS = 22
 #: Words of the longest read that is answered: 64 bytes, the most that a processor reads at once, at
 #: any offset.
 MOST_READ = 17
@@ -41,6 +44,8 @@ class Completer(wiring.Component):
     A read has ``MOST_READ`` words at the most and is answered by one completion, a write
     ``MOST_WRITTEN``. The words of a request are accessed in the order of their addresses, each
     with its byte enables; a word of a write without any is skipped.
+    Parameters: ``push``: the card has push windows. A write to one of these is no access but a beat
+    of ``push`` Out: whole if the request is one of 64 aligned bytes, else of its first byte alone.
     Waits: for the card's answers, and for ``cc`` (``Answers``).
     Errors: a refused request that needs a completion gets UR, with the bytes that it has asked for
     (PCI Express Base Specification, 2.3.1.1) and its descriptor for the block's header log. A
@@ -52,7 +57,8 @@ class Completer(wiring.Component):
     Enables Rules" and "Completion Rules".
     """
 
-    def __init__(self):
+    def __init__(self, *, push: bool = False):
+        self._push = push
         super().__init__(
             {
                 "cq": In(stream.Signature(cq_beat())),
@@ -60,6 +66,7 @@ class Completer(wiring.Component):
                 "mmio": In(MmioPort()),
                 "refused": Out(1),
             }
+            | ({"push": Out(stream.Signature(push_beat(WIDTH)))} if push else {})
         )
 
     def elaborate(self, platform):
@@ -86,6 +93,10 @@ class Completer(wiring.Component):
         written = [beat.data[128:].word_select(n, 32) for n in range(MOST_WRITTEN)]
         goes_on = [word.eq(word + 1), last.eq(word + 2 == head.words), place.eq(place + 1)]
         self._complete(m, head, first_be, last_be, words, status)
+        refused = ~access & ~dropped
+        if self._push:
+            pushes = self._pushes(m, skid.o, more, head, first_be, last_be)
+            refused = refused & ~pushes
         with m.FSM(name="request"):
             # IDLE: takes the first beat of a packet; ends with it.
             with m.State("IDLE"):
@@ -111,7 +122,7 @@ class Completer(wiring.Component):
                         dropped.eq(dropped | beat.user.discontinue),
                     ]
                 with m.If(~more):
-                    m.d.comb += self.refused.eq(~access & ~dropped)
+                    m.d.comb += self.refused.eq(refused)
                     m.d.sync += status.eq(CompletionStatus.UR)
                     posted = self._is_write(head) | (head.type >= RequestType.MSG)
                     with m.If(dropped | (~access & posted)):
@@ -120,6 +131,9 @@ class Completer(wiring.Component):
                         m.next = "ACCESS"
                     with m.Else():
                         m.next = "COMPLETE"
+                    if self._push:
+                        with m.If(pushes & ~dropped):
+                            m.next = "PUSH"
             # ACCESS: hands a word to the card; ends when that takes it, or at once for a write of
             # no bytes. The last word of a write ends the request.
             with m.State("ACCESS"):
@@ -141,12 +155,46 @@ class Completer(wiring.Component):
                     m.next = "ACCESS"
                     with m.If(last):
                         m.next = "COMPLETE"
+            if self._push:
+                # PUSH: offers what is written to a push window; ends when that is taken.
+                with m.State("PUSH"):
+                    m.d.comb += self.push.valid.eq(1)
+                    with m.If(self.push.ready):
+                        m.next = "IDLE"
             # COMPLETE: offers the completion; ends when it is taken.
             with m.State("COMPLETE"):
                 m.d.comb += self.cc.valid.eq(1)
                 with m.If(self.cc.ready):
                     m.next = "IDLE"
         return m
+
+    def _pushes(self, m: Module, packet, more, head, first_be, last_be) -> Value:
+        """Keep what a write to a push window brings. Returns whether the request is one."""
+        first = WIDTH - Shape.cast(head.shape()).width  # bits of data in the first beat
+        data, beat = Signal(WIDTH, reset_less=True), packet.payload.data
+        tail = Signal()  # the second beat is the next one
+        piece = 8 * PUSH_PIECE.size // 32
+        out, place = self.push.payload, Signal(ADDRESS_BITS - 2)
+        whole = (
+            (head.words == piece)
+            & (place[: piece.bit_length() - 1] == 0)
+            & first_be.all()
+            & last_be.all()
+        )
+        with m.If(packet.valid & packet.ready):
+            m.d.sync += tail.eq(~more)
+            with m.If(~more):
+                m.d.sync += data.eq(beat[-first:])
+            with m.Elif(tail):
+                m.d.sync += data[first:].eq(beat)
+        m.d.comb += [
+            place.eq(head.addr & Cat((head.aperture > bit) for bit in range(2, ADDRESS_BITS))),
+            out.function.eq(head.function),
+            out.addr.eq(Cat(Const(0, 6), place[4:])),
+            out.data.eq(data),
+            out.strb.eq(Mux(whole, ~0, 1)),
+        ]
+        return self._is_write(head) & (head.bar == PUSH_BAR)
 
     @staticmethod
     def _is_write(head):

@@ -81,7 +81,7 @@ class PcieHost(wiring.Component):
         self._config, self._timeout, self._quarantine = config, timeout, quarantine
         super().__init__(
             {
-                "host": In(HostPort(WIDTH)),
+                "host": In(HostPort(WIDTH, push=config.push)),
                 **block_pins(),
                 "refused_requests": Out(16),
                 "lost_writes": Out(16),
@@ -149,7 +149,9 @@ class PcieHost(wiring.Component):
 
     def _registers(self, m: Module, posted: PostedWrites) -> None:
         """Accesses of the host."""
-        m.submodules.completer = completer = Completer()
+        m.submodules.completer = completer = Completer(push=self._config.push)
+        if self._config.push:
+            connect(m, completer.push, flipped(self.host.push))
         m.submodules.answers = answers = Answers()
         connect(m, completer.cc, answers.i)
         m.d.comb += [

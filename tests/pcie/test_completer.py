@@ -8,6 +8,7 @@ from cocotbext.pcie.core.utils import PcieId
 from cocotbext.pcie.xilinx.us.interface import UsPcieFrame
 from cocotbext.pcie.xilinx.us.tlp import Tlp_us
 
+from hdl.abi.push import PUSH_BAR
 from hdl.pcie.completer import Completer
 from tests.simulate import simulate
 
@@ -176,3 +177,70 @@ def test_completer(stall):
         assert [int.from_bytes(done.data[4 * n :][:4], "little") for n in range(tlp.length)] == (
             expected
         )
+
+
+def pushes(rng):
+    """Writes to a push window: pieces, parts of them, several of them, at odd places, cut off."""
+    for _ in range(150):
+        tlp = request(rng, WRITE, rng.choice((16, 16, 16, 1, 2, 5, 15, 17, 32, 64)))
+        tlp.bar_id = PUSH_BAR
+        if rng.random() < 0.7:
+            tlp.address &= ~63
+        if rng.random() < 0.7:
+            tlp.first_be, tlp.last_be = 15, 15 * (tlp.length > 1)
+        tlp.discontinue = tlp.length > 12 and rng.random() < 0.1
+        yield tlp
+        if rng.random() < 0.3:
+            yield request(rng, WRITE, 2)
+
+
+@pytest.mark.parametrize("stall", [0, 0.5])
+def test_push_window(stall):
+    """A write of 64 aligned bytes is a whole beat, any other one of which a part is missing, at the
+    same slot; none is an access, and accesses between them stay what they are."""
+    rng = random.Random(2)
+    sent = list(pushes(rng))
+    dut = Completer(push=True)
+    found, accesses, refused = [], 0, 0
+
+    async def host(ctx):
+        for tlp in sent:
+            for beat in beats(tlp):
+                ctx.set(dut.cq.payload, beat)
+                ctx.set(dut.cq.valid, 1)
+                await ctx.tick().until(dut.cq.ready)
+                ctx.set(dut.cq.valid, 0)
+
+    async def card(ctx):
+        nonlocal accesses, refused
+        idle = 0
+        ctx.set(dut.cc.ready, 1)
+        while idle < 300:
+            ready = rng.random() >= stall
+            ctx.set(dut.push.ready, ready)
+            ctx.set(dut.mmio.req.ready, ready)
+            _, _, valid, got, access, no, busy = await ctx.tick().sample(
+                dut.push.valid, dut.push.payload, dut.mmio.req.valid, dut.refused, dut.cq.valid
+            )
+            refused += no
+            idle = 0 if busy else idle + 1
+            accesses += access and ready
+            if valid and ready:
+                found.append(got)
+
+    simulate(dut, host, card, deadline=60_000)
+    wanted = [tlp for tlp in sent if tlp.bar_id == PUSH_BAR and not tlp.discontinue]
+    wanted = [tlp for tlp in wanted if tlp.fmt_type == WRITE]
+    assert len(found) == len(wanted)
+    whole = 0
+    for got, tlp in zip(found, wanted, strict=True):
+        at = tlp.address % (1 << APERTURE)
+        assert (got.function, got.addr) == (tlp.completer_id.function, at & ~63)
+        good = (tlp.length, at % 64, tlp.first_be, tlp.last_be) == (16, 0, 15, 15)
+        assert got.strb == ((1 << 64) - 1 if good else 1)
+        if good:
+            assert got.data == int.from_bytes(tlp.data, "little")
+        whole += good
+    assert whole > 20 and len(found) > 2 * whole and refused == 0
+    others = [tlp for tlp in sent if tlp.bar_id != PUSH_BAR]
+    assert accesses == sum(len(list(words_of(tlp))) for tlp in others)
