@@ -277,4 +277,46 @@ FAULTS = (
         force=Force("hdl.queues.wqe.decode:WqeDecode", "wqe_format", stuck(0)),
         tests=("tests/queues/test_formats.py::test_send_wqes_of_both_formats[1]",),
     ),
+    # WQEs that come with their doorbell.
+    Fault(
+        name="push-torn-taken",
+        what="a piece of a push counts that was not written whole",
+        because="the mark is judged in one expression",
+        file="hdl/queues/push/window.py",
+        old="""\
+                found.whole
+                & (mark.magic == PUSH_MAGIC)
+""",
+        new="""\
+                (mark.magic == PUSH_MAGIC)
+""",
+        tests=("tests/queues/test_push_window.py::test_torn[hole-512]",),
+    ),
+    Fault(
+        name="push-of-anybody-taken",
+        what="functions push that have not negotiated it",
+        because="it is one of the terms of an expression",
+        file="hdl/queues/push/window.py",
+        old="""\
+                of_function(config, self.push.pushes, found.function)
+                & (found.pair""",
+        new="""\
+                (found.pair""",
+        tests=("tests/queues/test_push_window.py::test_who_may_not_push[64]",),
+    ),
+    Fault(
+        name="push-outlives-its-position",
+        what="a push is still there when another position of its queue has been asked for",
+        because="a condition inside of a loop has no name",
+        file="hdl/queues/push/window.py",
+        old="            with m.If(port.ask & mine & one.ready):\n",
+        new="            with m.If(port.ask & hit):\n",
+        tests=("tests/queues/test_push_window.py::test_another_position_is_asked_for[64]",),
+    ),
+    Fault(
+        name="push-stops-without-a-doorbell",
+        what="time does not pass for pushes that are not complete",
+        force=Force("hdl.queues.push.window:PushWindow", "time", stuck(0)),
+        tests=("tests/queues/test_push_window.py::test_stops_in_the_middle[64]",),
+    ),
 )
