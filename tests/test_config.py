@@ -131,6 +131,8 @@ def test_packed_rings_are_read_ahead():
     assert not NicConfig().packed and NicConfig(packed=True).packed
     with pytest.raises(ValueError, match="packed must be False where wqes_ahead is 1"):
         NicConfig(packed=True, wqes_ahead=1)
+    with pytest.raises(ValueError, match="push must be False where wqes_ahead is 1"):
+        NicConfig(push=True, wqes_ahead=1)
 
 
 def test_a_card_without_a_cache_of_pages():

@@ -36,6 +36,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 #: Pairs that NicConfig refuses (tests/test_config.py).
 REFUSED = (
     {("packed", True), ("wqes_ahead", 1)},
+    {("push", True), ("wqes_ahead", 1)},
     {("two_level", True), ("translation_lines", 0)},
     {("placement", True), ("atomics", False)},
     {("memcpy", True), ("max_sge", 1)},

@@ -17,6 +17,7 @@ from amaranth.lib import io
 from boards.profiles import PROFILES
 from boards.u55c.top import U55cTop
 from boards.zcu106.top import Zcu106Top
+from hdl.abi.virtio_rdma import POST_SEND
 from hdl.axi_nic import AxiNic
 from hdl.bridge.bridge import Bridge
 from hdl.config import NicConfig
@@ -29,6 +30,7 @@ from hdl.pcie.host import PcieHost
 from hdl.pcie.ptile.host import PTileHost
 from hdl.pcie.ptile.window import ConfigWindow
 from hdl.pcie_nic import bars, places
+from hdl.queues.push.window import PushWindow
 from tests.faults.catalogue import FAULTS
 from tests.force import Force, ForceError, Place, applied
 from tests.memory.pair_key import declare
@@ -58,7 +60,10 @@ def tops() -> Iterator[tuple[Any, Any]]:
     has an imaginary kind.
     """
     wide = NicConfig(width=512)
-    yield AxiNic(config=replace(PROFILES["everything"], width=64, functions=2)), None
+    # A core with AXI has no push window.
+    everything = replace(PROFILES["everything"], width=64, functions=2, push=False)
+    yield AxiNic(config=everything), None
+    yield PushWindow(config=NicConfig(width=64, push=True), least=POST_SEND.size), None
     yield Nic(config=NicConfig(width=64, qps=64, hot_qps=16)), None
     yield PcieHost(config=wide), None
     yield PTileHost(config=wide, bars=bars(wide)), None
