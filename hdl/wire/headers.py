@@ -15,6 +15,9 @@ __all__ = [
     "ATOMIC_ACK_ETH",
     "ATOMIC_ETH",
     "BTH",
+    "DC_CONNECT",
+    "DC_END",
+    "DC_REPLY",
     "DETH",
     "ETHERNET",
     "FETH",
@@ -151,6 +154,34 @@ DETH = Header("DETH", qkey=32, reserved=8, src_qp=24)
 #: bit 1 persistence.
 FETH = Header("FETH", reserved=26, sel=2, plt=4)
 XRCETH = Header("XRCETH", reserved=8, srq=24)
+#: Behind the BTH of the packets that open and close a connection of DC (docs/extensions.md).
+#: ``keep``: 4.096 us x 2^keep. ``number``: of the sender's end of the connection.
+DC_CONNECT = Header(
+    "DCConnect",
+    version=8,
+    flags=8,
+    mtu=8,
+    depth=8,
+    reserved0=8,
+    channel=24,
+    key=64,
+    nonce=64,
+    keep=8,
+    reserved1=24,
+)
+DC_REPLY = Header(
+    "DCReply",
+    version=8,
+    status=8,
+    rnr_timer=8,
+    depth=8,
+    reserved0=8,
+    context=24,
+    nonce=64,
+    keep=8,
+    reserved1=24,
+)
+DC_END = Header("DCEnd", version=8, status=8, reserved0=24, number=24, nonce=64)
 
 HEADERS = (
     ETHERNET,
@@ -168,4 +199,7 @@ HEADERS = (
     DETH,
     XRCETH,
     FETH,
+    DC_CONNECT,
+    DC_REPLY,
+    DC_END,
 )

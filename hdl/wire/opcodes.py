@@ -21,6 +21,9 @@ from .headers import (
     AETH,
     ATOMIC_ACK_ETH,
     ATOMIC_ETH,
+    DC_CONNECT,
+    DC_END,
+    DC_REPLY,
     DETH,
     FETH,
     IETH,
@@ -34,6 +37,7 @@ __all__ = [
     "ATOMIC_BYTES",
     "CNP",
     "CNP_PAYLOAD",
+    "DC_CONTROL",
     "NO_RIGHTS",
     "OPCODES",
     "QP_CODE",
@@ -43,6 +47,7 @@ __all__ = [
     "SERVICES",
     "XRC_QUEUE",
     "Answer",
+    "DcControl",
     "Kind",
     "Opcode",
     "Operation",
@@ -57,13 +62,14 @@ __all__ = [
 
 
 class Transport(IntEnum):
-    """Top three bits of the opcode: the service. DC would take one of the vendor's (6 and 7)."""
+    """Top three bits of the opcode: the service. DC has one of the two of manufacturers (6, 7)."""
 
     RC = 0
     UC = 1
     UD = 3
     CNP = 4
     XRC = 5
+    DC = 6
 
 
 #: The service that a QP of each type of the ABI uses.
@@ -158,6 +164,17 @@ class Operation(IntEnum):
     SEND_ONLY_INV = 0x17
     FLUSH = 0x1C
     ATOMIC_WRITE = 0x1D
+
+
+class DcControl(IntEnum):
+    """Packets that open and close a connection of DC. They carry no payload, and the firmware sends
+    and gets them (docs/extensions.md)."""
+
+    CONNECT = 0xD8
+    CONNECT_REPLY = 0xD9
+    DISCONNECT = 0xDA
+    DISCONNECT_ACK = 0xDB
+    CLOSE_REQUEST = 0xDE
 
 
 class Payload(Enum):
@@ -293,7 +310,15 @@ _OTHER_RIGHTS = {
     Operation.ATOMIC_WRITE: Access.REMOTE_WRITE,
 }
 _UC = [op for op in Operation if op <= Operation.WRITE_ONLY_IMM]
-_XRC = [op for op in Operation if op not in _PLACEMENT]
+#: Of XRC and of DC.
+_EXTENDED_CONNECTIONS = [op for op in Operation if op not in _PLACEMENT]
+_DC_HEADERS: dict[DcControl, Header] = {
+    DcControl.CONNECT: DC_CONNECT,
+    DcControl.CONNECT_REPLY: DC_REPLY,
+    DcControl.DISCONNECT: DC_END,
+    DcControl.DISCONNECT_ACK: DC_END,
+    DcControl.CLOSE_REQUEST: DC_END,
+}
 _UD = [Operation.SEND_ONLY, Operation.SEND_ONLY_IMM]
 _SERVICE_FEATURES = {
     Transport.RC: CardFeature.BASE,
@@ -369,16 +394,32 @@ OPCODES: dict[int, Opcode] = {
         Opcode(
             CNP, "CNP", Transport.CNP, Kind.LOCAL, Position.ONLY, headers=(), payload=Payload.NOTICE
         ),
-        *(_opcode(Transport.XRC, op) for op in _XRC),
+        *(
+            _opcode(transport, op)
+            for transport in (Transport.XRC, Transport.DC)
+            for op in _EXTENDED_CONNECTIONS
+        ),
+        *(
+            Opcode(
+                code,
+                f"DC_{code.name}",
+                Transport.DC,
+                Kind.LOCAL,
+                Position.ONLY,
+                headers=(header,),
+                payload=Payload.NONE,
+            )
+            for code, header in _DC_HEADERS.items()
+        ),
     )
 }
 
-#: Those that a NIC may deliver: RC, UC, UD and XRC.
+#: Those that a NIC may deliver: all but CNP.
 ROCE_OPCODES: dict[int, Opcode] = {
-    code: opcode
-    for code, opcode in OPCODES.items()
-    if opcode.transport in (Transport.RC, Transport.UC, Transport.UD, Transport.XRC)
+    code: opcode for code, opcode in OPCODES.items() if opcode.transport is not Transport.CNP
 }
+#: Those of them that the firmware sends and gets.
+DC_CONTROL: dict[int, Opcode] = {code: OPCODES[code] for code in DcControl}
 #: Services with work requests of their own, in the order of their numbers.
 SERVICES: tuple[Transport, ...] = tuple(
     transport for transport in Transport if transport in QP_REQUESTS.values()
@@ -386,9 +427,9 @@ SERVICES: tuple[Transport, ...] = tuple(
 
 
 def card_opcodes(config: NicConfig) -> dict[int, Opcode]:
-    """Those of ``ROCE_OPCODES`` that this card knows: FLUSH, ATOMIC WRITE and those of XRC are
-    unknown to one that does not execute them."""
-    lacking = {CardFeature.PLACEMENT, CardFeature.XRC} - config.features
+    """Those of ``ROCE_OPCODES`` that this card knows: FLUSH, ATOMIC WRITE, and those of XRC and of
+    DC, are unknown to one that does not execute them."""
+    lacking = {None, CardFeature.PLACEMENT, CardFeature.XRC} - config.features
     return {code: row for code, row in ROCE_OPCODES.items() if row.feature not in lacking}
 
 

@@ -17,7 +17,7 @@ from hdl.config import NicConfig
 from hdl.wire import constants, docs, gateware
 from hdl.wire.headers import BTH, ETHERNET, HEADERS, IPV4, IPV6, RETH, VLAN, Header
 from hdl.wire.headers import UDP as UDP_HEADER
-from hdl.wire.opcodes import OPCODES, ROCE_OPCODES, Payload, card_opcodes, max_extended
+from hdl.wire.opcodes import DC_CONTROL, OPCODES, ROCE_OPCODES, Payload, card_opcodes, max_extended
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SIZES = {
     "Ethernet": 14, "VLAN": 4, "IPv4": 20, "IPv6": 40, "UDP": 8, "BTH": 12, "RETH": 16,
     "AtomicETH": 28, "AETH": 4, "AtomicAckETH": 8, "ImmDt": 4, "IETH": 4, "DETH": 8, "XRCETH": 4,
-    "FETH": 4,
+    "FETH": 4, "DCConnect": 28, "DCReply": 20, "DCEnd": 16,
 }  # fmt: skip
 
 
@@ -101,7 +101,10 @@ def test_opcodes():
     assert known == {code for code in scapy if code < 0x80}
     extended_connections = {code for code in ROCE_OPCODES if code >> 5 == 5}
     assert extended_connections == {0xA0 | code for code in scapy if code >> 5 == 0}
-    others = set(ROCE_OPCODES) - newer - extended_connections
+    dynamic = {code for code in ROCE_OPCODES if code >> 5 == 6}
+    assert dynamic - set(DC_CONTROL) == {code ^ 0x60 for code in extended_connections}
+    assert set(DC_CONTROL) == {0xD8, 0xD9, 0xDA, 0xDB, 0xDE}
+    others = set(ROCE_OPCODES) - newer - extended_connections - dynamic
     assert others == {code for code in scapy if code >> 5 in (0, 1, 3)}
     extended = {code: row.extended for code, row in OPCODES.items()}
     assert [extended[code] for code in (0x06, 0x0B, 0x0C, 0x11, 0x12, 0x13)] == [
@@ -114,8 +117,9 @@ def test_opcodes():
     assert OPCODES[0x0C].payload is Payload.NONE and OPCODES[0x0E].payload is Payload.FULL
     assert [extended[code] for code in sorted(newer)] == [20, 16]
     assert [OPCODES[code].payload for code in sorted(newer)] == [Payload.NONE, Payload.WORD]
-    assert card_opcodes(NicConfig(placement=True, xrc=True)) == ROCE_OPCODES
-    assert set(card_opcodes(NicConfig(xrc=True))) == set(ROCE_OPCODES) - newer
+    most = card_opcodes(NicConfig(placement=True, xrc=True))
+    assert set(most) == set(ROCE_OPCODES) - dynamic
+    assert set(card_opcodes(NicConfig(xrc=True))) == set(most) - newer
     assert set(card_opcodes(NicConfig())) == others
     assert OPCODES[0x0E].response and OPCODES[0x11].response and not OPCODES[0x0C].response
 
