@@ -6,14 +6,18 @@ A command is checked completely before anything changes, so one that is refused 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from firmware.device import Operations, Request
+from firmware.dc.commands import DcCommands
+from firmware.dc.service import DcService
+from firmware.device import ConnectionHardware, Operations, Request
 from firmware.events import PORT, Events
+from firmware.hints import Hints
 from firmware.mcast_commands import McastCommands
 from firmware.mkey_commands import MkeyCommands
-from firmware.objects import QP_TABLES, Cq, Hints, Limits, Objects, Pd, Refused
+from firmware.objects import QP_TABLES, Cq, Limits, Objects, Pd, Refused
 from firmware.pkeys import PkeyTable
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
@@ -59,6 +63,7 @@ class Commands:
 
     All numbers are the function's own. ``features``: the extensions that its driver has negotiated,
     a mask of ``RdmaFeature``; ``foreign``: whether a GID is another function's.
+    ``connections``: of a card with DC; ``random``: so many random bits, for these.
     ``refusal`` says why the last command was refused, for logs and tests.
     """
 
@@ -70,6 +75,8 @@ class Commands:
         *,
         features: Callable[[], Awaitable[int]],
         foreign: Callable[[bytes], bool] = lambda gid: False,
+        connections: ConnectionHardware | None = None,
+        random: Callable[[int], int] = secrets.randbits,
     ):
         self.hardware, self.limits, self.hints = hardware, limits, hints
         self.features, self._foreign = features, foreign
@@ -91,6 +98,19 @@ class Commands:
         self.events = Events(hardware, limits, lambda: self.objects, qp)
         self.queue_errors = QueueErrors(limits, lambda: self.objects, qp, self.events)
         self._met = False  # the driver's choice of events is known
+        #: Of a card with DC.
+        self.dc: DcService | None = None
+        if connections is not None:
+            self.dc = DcService(
+                hardware,
+                connections,
+                lambda: self.objects,
+                qp,
+                self.pkeys,
+                self.events.report,
+                random,
+            )
+            qp.left = self.dc.left
         self._handlers: dict[abi.AnyCommand, Handler] = {
             ControlCommand.QUERY_PORT: self._query_port,
             ControlCommand.CREATE_CQ: self._create_cq,
@@ -128,6 +148,13 @@ class Commands:
             ExtensionCommand.ATTACH_MCAST: mcast.attach,
             ExtensionCommand.DETACH_MCAST: mcast.detach,
         }
+        if self.dc is not None:
+            dc = DcCommands(limits, lambda: self.objects, qp, self.dc.targets)
+            self._handlers |= {
+                ExtensionCommand.CREATE_DC_DESTINATION: dc.create,
+                ExtensionCommand.DESTROY_DC_DESTINATION: dc.destroy,
+                ExtensionCommand.QUERY_DCT: dc.query_target,
+            }
 
     async def serve(self, request: Request) -> bytes:
         """The response to one request: OK and its data, or ERR; nothing without room for a byte."""
@@ -157,6 +184,8 @@ class Commands:
         """All objects and events are of the past; returns the (table, row) of each object."""
         self._met = False
         self.events.forget()
+        if self.dc is not None:
+            self.dc.forget()
         return self.objects.forget()
 
     async def sweep(self) -> None:

@@ -150,14 +150,41 @@ class NetworkHardware(Protocol):
         ``NET_ADDRESSES``, others are forgotten."""
 
 
+class ConnectionHardware(Protocol):
+    """The packets that open and close connections of DC, and the initiators that wait for one.
+    Rows are those of ``hdl.ports.headers``. Every method may raise HardwareError."""
+
+    async def now(self) -> int:
+        """The time, ns."""
+
+    async def asks(self) -> int:
+        """How many requests have been held, modulo 256."""
+
+    async def received(self) -> dict[str, int] | None:
+        """Takes the oldest packet that has come, a ``ReceivedControl``; None: there is none."""
+
+    async def send(self, packet: Row) -> None:
+        """Sends a packet, a ``SentControl``."""
+
+    async def asked(self, pair: int) -> int | None:
+        """The destination that an initiator waits for, if it does."""
+
+    async def forget(self, pair: int) -> None:
+        """An initiator waits for nothing any more."""
+
+
 class Hardware(Operations, Protocol):
     """One NIC: the operations of all functions by the card's numbers, and the mailbox.
 
-    ``network``: the network function, None: the card has none.
+    ``network``: the network function, None: the card has none. ``connections``: of DC, likewise.
     """
 
     @property
     def network(self) -> NetworkHardware | None:
+        """See above."""
+
+    @property
+    def connections(self) -> ConnectionHardware | None:
         """See above."""
 
     async def function_state(self, function: int) -> FunctionState:

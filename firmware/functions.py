@@ -7,10 +7,13 @@ own numbers alone, so they cannot reach another's rows.
 
 from __future__ import annotations
 
-from firmware.device import Hardware, Posted, Row
+from firmware.device import ConnectionHardware, Hardware, Posted, Row
+from firmware.qp import SOURCE_NAMED
+from hdl.abi.enums import QpType
 from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.wire.opcodes import QP_CODE
 
-__all__ = ["FunctionHardware"]
+__all__ = ["FunctionConnections", "FunctionHardware"]
 
 #: Table -> the kind of object that its rows are of.
 _TABLES = {
@@ -41,6 +44,15 @@ _FIELDS = {
 _OWNED = frozenset({"qp_cfg", "mr", "gid"})
 
 
+#: Field in which an initiator of DC has a part of its number (``dc_initiator``).
+_LENT = "read_base"
+
+
+def _is_initiator(row: Row) -> bool:
+    """Whether a row of ``qp_cfg`` is that of an initiator of DC."""
+    return (row.get("type"), row.get("source.kind")) == (QP_CODE[QpType.DCI], SOURCE_NAMED)
+
+
 class FunctionHardware:
     """The ``Hardware`` of one function: its own numbers of objects become the card's."""
 
@@ -69,7 +81,9 @@ class FunctionHardware:
         card = dict(row)
         if row:
             card |= {
-                name: self._first[kind] + row[name] for name, kind in _FIELDS.items() if name in row
+                name: self._first[kind] + row[name]
+                for name, kind in _FIELDS.items()
+                if name in row and not (name == _LENT and _is_initiator(row))
             }
             if table in _OWNED:
                 card["function"] = self._function
@@ -125,3 +139,38 @@ class FunctionHardware:
     async def counter(self, name: str) -> int:
         """See ``Hardware``: functions share a port."""
         return await self._hardware.counter(name)
+
+
+class FunctionConnections:
+    """The ``ConnectionHardware`` of one function: its own numbers of QPs and addresses become the
+    card's. Packets that have come are the card's to share out (``Firmware``)."""
+
+    def __init__(self, connections: ConnectionHardware, config: NicConfig, ordinal: int):
+        self._connections = connections
+        self._pairs = ordinal << config.number_bits["qps"]
+        self._gids = ordinal * config.guest.gids
+
+    async def now(self) -> int:
+        """See ``ConnectionHardware``."""
+        return await self._connections.now()
+
+    async def asks(self) -> int:
+        """See ``ConnectionHardware``: of all functions."""
+        return await self._connections.asks()
+
+    async def received(self) -> dict[str, int] | None:
+        """See ``ConnectionHardware``: of all functions."""
+        return await self._connections.received()
+
+    async def send(self, packet: Row) -> None:
+        """See ``ConnectionHardware``."""
+        at = self._gids + packet["av.sgid_index"]
+        await self._connections.send({**packet, "av.sgid_index": at})
+
+    async def asked(self, pair: int) -> int | None:
+        """See ``ConnectionHardware``."""
+        return await self._connections.asked(self._pairs + pair)
+
+    async def forget(self, pair: int) -> None:
+        """See ``ConnectionHardware``."""
+        await self._connections.forget(self._pairs + pair)

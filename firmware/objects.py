@@ -1,9 +1,8 @@
-"""The firmware's objects: handles, limits, keys, hints for the next numbers."""
+"""The firmware's objects: handles, limits, keys."""
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -127,7 +126,8 @@ class Qp:
     ATOMIC WRITE. ``copies``: it may have MEMCPY. ``layouts``: it may give indirect keys
     layouts. ``pieces``: the requests of its own receive queue
     take several packets. An XRC initiator has no ``recv_cq``, and a target
-    has its domain ``xrcd`` in place of ``pd`` and both CQs.
+    has its domain ``xrcd`` in place of ``pd`` and both CQs. Of an end of a connection of DC,
+    ``connected`` has what its row of ``qp_cfg`` says instead.
     """
 
     pd: Pd | None
@@ -148,6 +148,7 @@ class Qp:
     layouts: bool = False
     xrcd: Xrcd | None = None
     pieces: Pieces | None = None
+    connected: dict[str, int] = field(default_factory=dict)
 
     @property
     def takes_pieces(self) -> Pieces | None:
@@ -177,6 +178,18 @@ class Qp:
 
 
 @dataclass
+class Destination:
+    """Where requests of an initiator of DC go: a target ``dctn`` with its ``key`` at an address
+    ``ah``, as in the attributes of a queue pair."""
+
+    pd: Pd
+    dctn: int
+    key: int
+    ah: dict[str, Any]
+    number: int = 0
+
+
+@dataclass
 class Group:
     """A multicast group: its address and the QP numbers of its members."""
 
@@ -185,7 +198,7 @@ class Group:
     number: int = 0
 
 
-T = TypeVar("T", Pd, Cq, Mr, Qp, Srq, Group, Xrcd)
+T = TypeVar("T", Pd, Cq, Mr, Qp, Srq, Group, Xrcd, Destination)
 
 
 class Handles(Generic[T]):
@@ -333,37 +346,6 @@ class SlicePool:
         self._free[size].add(base)
 
 
-class Hints:
-    """Numbers that the next creations use: an interface of the host for replays and tests.
-
-    A hint is used once, by the next CREATE_QP or the next region. The command fails when the number
-    is taken. Errors: ValueError for numbers that the device cannot have.
-    """
-
-    def __init__(self, config: NicConfig):
-        self._config = config
-        self.qpns: deque[int] = deque()
-        self.keys: deque[int] = deque()
-        self.starts: deque[dict[str, dict[str, int]]] = deque()
-
-    def qpn(self, qpn: int) -> None:
-        """Number of the next QP: its low bits choose the pair, the others are free (VR-3.22)."""
-        index = abi.qp_index(qpn, self._config.qps)
-        if qpn >> abi.QPN_BITS or index < abi.FIRST_USER_QP_INDEX or index >= self._config.qps:
-            raise ValueError(f"QPN must have 24 bits and a user pair in its low ones, not {qpn:#x}")
-        self.qpns.append(qpn)
-
-    def mr_key(self, key: int) -> None:
-        """Key of the next region: region number << 8 | tag (VR-3.18)."""
-        if not 0 <= key < self._config.mrs << abi.KEY_TAG_BITS:
-            raise ValueError(f"Key must name a region below {self._config.mrs}, not {key:#x}")
-        self.keys.append(key)
-
-    def start(self, **rows: dict[str, int]) -> None:
-        """Fields that the rows of the next QP start with, e.g. ``qp_rx={"msn": 7}``."""
-        self.starts.append(rows)
-
-
 class Objects:
     """Everything that a function has."""
 
@@ -378,6 +360,12 @@ class Objects:
         self.srqs: Handles[Srq] = Handles("SRQ", config.qps, reserved=config.qps)
         #: Domain 0 is none.
         self.xrcds: Handles[Xrcd] = Handles("XRC domain", limits.device["max_xrcd"] + 1, reserved=1)
+        #: Destination 0 is none.
+        self.destinations: Handles[Destination] = Handles(
+            "destination", limits.device["max_dc_destinations"] + 1, reserved=1
+        )
+        #: Ends of connections of DC, by the pair that is lent to each.
+        self.contexts: dict[int, Qp] = {}
         self.groups: Handles[Group] = Handles("multicast group", limits.device["max_mcast_grp"])
         self.slices = SlicePool(config.read_resources)
         #: The GIDs that are set, by index.
@@ -425,6 +413,14 @@ class Objects:
             self.qps.give_back(srq.number)
             if srq.xrcd is not None:
                 rows.append(("qp_cfg", srq.number))
+        for context in self.contexts.values():
+            if context.slice is not None:
+                self.slices.give(context.slice)
+            self.qps.give_back(context.number)
+            rows += [(table, context.number) for table in QP_TABLES]
+        self.contexts.clear()
+        for destination in self.destinations.all():
+            self.destinations.remove(destination.number)
         for xrcd in self.xrcds.all():
             self.xrcds.remove(xrcd.number)
         for mr in self.mrs.all():

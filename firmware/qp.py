@@ -15,6 +15,7 @@ from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType, RdmaFeature
 from hdl.abi.enums import QpAttrMask as M
 from hdl.abi.mkeys import LAYOUTS_AT
+from hdl.csr.map import row_map
 from hdl.wire.constants import is_mapped_gid
 from hdl.wire.opcodes import QP_CODE
 
@@ -151,8 +152,8 @@ def raw(octets: bytes) -> int:
 
 
 #: ``SourceKind`` of hdl/ports/rows.py, and the types of QPs that say where receive WQEs come from.
-_PRIVATE, _SHARED, _NAMED = range(3)
-_SOURCES = dict.fromkeys((QpType.XRC_INI, QpType.XRC_TGT), _NAMED)
+_PRIVATE, _SHARED, SOURCE_NAMED = range(3)
+_SOURCES = dict.fromkeys((QpType.XRC_INI, QpType.XRC_TGT, QpType.DCI), SOURCE_NAMED)
 _RECEIVE = ("max_recv_wr", "max_recv_sge", "recv_cqn", "srqn")
 #: Fields of CREATE_QP that mean nothing for a type, and must be 0: an XRC initiator receives
 #: nothing, and a target takes all that it needs from the receive queues of its domain.
@@ -162,11 +163,41 @@ UNUSED: dict[QpType, tuple[str, ...]] = {
         *("pdn", "send_cqn", "max_send_wr", "max_send_sge", "max_inline_data"),
         *_RECEIVE,
     ),
+    QpType.DCI: (*_RECEIVE, "dc_key"),
+    QpType.DCT: (
+        *("send_cqn", "max_send_wr", "max_send_sge", "max_inline_data"),
+        *("max_recv_wr", "max_recv_sge"),
+    ),
 }
 
 
 def _number(made: Pd | Cq | Xrcd | None) -> int:
     return 0 if made is None else made.number
+
+
+def spread(number: int, *names: str) -> dict[str, int]:
+    """A number in the fields ``names`` of a row of ``qp_cfg``, lowest bits first."""
+    found = {}
+    for name in names:
+        width = row_map("qp_cfg").fields[name].width
+        found[name] = number & (1 << width) - 1
+        number >>= width
+    return found
+
+
+def initiator_number(qpn: int) -> dict[str, int]:
+    """Where the row of an initiator of DC has its number (``dc_initiator`` in hdl/ports)."""
+    return spread(qpn, "max_dest_rd_atomic", "read_base")
+
+
+def target_number(qpn: int) -> dict[str, int]:
+    """Where the row of an end of a target of DC has the target's number (``dc_target``)."""
+    return spread(qpn, "max_rd_atomic", "max_inline", "max_send_sge")
+
+
+def unconnected(qpn: int) -> dict[str, int]:
+    """What the row of an initiator of DC has without a connection."""
+    return initiator_number(qpn) | {"recv_pd": 0, "min_rnr_timer": 0}
 
 
 def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
@@ -217,7 +248,7 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "av.sl": ah["sl"],
         "av.udp_source": udp_source_port(qp.qpn, attrs["dest_qp_num"], grh["flow_label"]),
     }
-    row |= row_fields(qp.takes_pieces, qp.type)
+    row |= row_fields(qp.takes_pieces, qp.type) | qp.connected
     if qp.type == QpType.RC:  # which has no Q_Key
         row["qkey"] |= int(qp.layouts) << LAYOUTS_AT
     return row

@@ -11,10 +11,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Operations
-from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused, Srq
+from firmware.hints import Hints
+from firmware.objects import QP_TABLES, Limits, Objects, Qp, Refused, Srq
 from firmware.pieces import asked_pieces, check_datagrams, check_type
 from firmware.pkeys import PkeyTable
-from firmware.qp import UNUSED, configuration_row, new_attributes, placement_access
+from firmware.qp import (
+    UNUSED,
+    configuration_row,
+    new_attributes,
+    placement_access,
+    unconnected,
+)
 from firmware.transitions import SEND_ERROR_STATES, next_state
 from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
@@ -28,6 +35,9 @@ FLUSH_POLLS = 1000
 _HOLDS_WQE = 1
 
 _XRC = (QpType.XRC_INI, QpType.XRC_TGT)
+_DYNAMIC = (QpType.DCI, QpType.DCT)
+#: Types that never have extensions of RC.
+_PLAIN = (*_XRC, *_DYNAMIC)
 _LIVE = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
 _SENDING = (QpState.RTS, QpState.SQD, QpState.SQE)
 
@@ -48,6 +58,8 @@ class QpCommands:
         self._hardware, self._limits, self._hints = hardware, limits, hints
         self._objects, self._pkeys, self._negotiated = objects, pkeys, negotiated
         self._windows = windows
+        #: Called when a target of DC receives nothing any more.
+        self.left: Callable[[Qp], Awaitable[None]] | None = None
         #: Pairs whose counters have begun since the function's last reset.
         self._counted: set[int] = set()
 
@@ -99,12 +111,14 @@ class QpCommands:
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
         qp.xrcd, qp.pieces = xrcd, pieces
         qp.binds = limits.config.windows and await self._negotiated(RdmaFeature.MW)
-        if v.qp_type not in _XRC:
+        if v.qp_type not in _PLAIN:
             qp.copies = limits.config.memcpy and await self._negotiated(RdmaFeature.MEMCPY)
             qp.layouts = limits.config.mkeys and await self._negotiated(RdmaFeature.MKEY)
             qp.placement = int(await placement_access(limits, self._negotiated))
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()
+        if v.qp_type == QpType.DCI:
+            qp.connected = unconnected(qp.qpn)
         for used in qp.uses:
             used.users += 1
         self._counted.add(qp.number)
@@ -121,6 +135,8 @@ class QpCommands:
             raise Refused(f"max_recv_wr must be 0 with an SRQ, not {v.max_recv_wr}")
         if srq.xrcd is not None:
             raise Refused(f"SRQ {srq.number} serves the targets of an XRC domain")
+        if srq.pieces is not None and v.qp_type == QpType.DCT:
+            raise Refused(f"The requests of SRQ {srq.number} take several packets")
         if srq.pieces is not None:
             check_datagrams(srq.pieces, v.qp_type)
             # The last completion of a request tells that it is used up: of one CQ it can.
@@ -133,9 +149,13 @@ class QpCommands:
         """Refuses a type that the card or the driver does not have, and fields that it has no use
         for, which are returned."""
         extended = await self._negotiated(RdmaFeature.XRC) if self._limits.config.xrc else False
+        dynamic = await self._negotiated(RdmaFeature.DC) if self._limits.config.dc else False
         known = v.qp_type in list(QpType) and v.qp_type in self._limits.qp_types
-        if not known or (v.qp_type in _XRC and not extended):
+        lacking = (*_XRC * (not extended), *_DYNAMIC * (not dynamic))
+        if not known or v.qp_type in lacking:
             raise Refused(f"QP type {v.qp_type} is not supported")
+        if dynamic:
+            self._check_dynamic(v)
         if v.xrcdn and extended and v.qp_type != QpType.XRC_TGT:
             raise Refused(f"xrcdn must be 0, not {v.xrcdn}, of type {v.qp_type}")
         unused = UNUSED.get(v.qp_type, ())
@@ -143,6 +163,17 @@ class QpCommands:
             if v[name]:
                 raise Refused(f"{name} must be 0, not {v[name]}, of type {v.qp_type}")
         return unused
+
+    @staticmethod
+    def _check_dynamic(v: Values) -> None:
+        """Refuses what a type does not have of DC, and streams, which no initiator has."""
+        if v.dc_key and v.qp_type != QpType.DCT:
+            raise Refused(f"dc_key must be 0, not {v.dc_key:#x}, of type {v.qp_type}")
+        for name in ("log_streams", "log_errored", "create_flags"):
+            if v[name]:
+                raise Refused(f"{name} must be 0, not {v[name]}: there are no streams")
+        if v.qp_type == QpType.DCT and not v.srqn:
+            raise Refused("A target of DC needs an SRQ")
 
     # MODIFY -------------------------------------------------------------------------------------
 
@@ -163,8 +194,11 @@ class QpCommands:
         attrs["qp_state"] = after
         qp.attrs = attrs
         qp.notify_drained = after == QpState.SQD and bool(notifies or qp.notify_drained)
+        await self._leave(qp, after)
         if after == QpState.RESET:
             await self._let_go(qp)
+            if qp.type == QpType.DCI:
+                qp.connected = unconnected(qp.qpn)
             await self.stop(qp)
             qp.told.clear()
             return
@@ -222,8 +256,38 @@ class QpCommands:
                     return state
         return qp.state
 
+    async def _leave(self, qp: Qp, state: QpState) -> None:
+        """A target of DC that goes to RESET or ERR has no connections any more."""
+        if (
+            qp.type == QpType.DCT
+            and state in (QpState.RESET, QpState.ERR)
+            and self.left is not None
+        ):
+            await self.left(qp)
+
+    async def begin_end(self, qp: Qp) -> None:
+        """Lets an end of a connection of DC receive."""
+        await self._initialise(qp)
+        await self._start_receiving(qp)
+        await self.configure(qp, QpState.RTR)
+
+    async def end_end(self, qp: Qp) -> None:
+        """Ends one: what it holds of the SRQ ends flushed, and nothing is under way then."""
+        await self._let_go(qp)
+        await self._hardware.write_row("qp_cfg", qp.number, {})
+        await self._hardware.drain()
+        for table in QP_TABLES:
+            if table not in ("qp_cfg", "qp_fetch", "qp_tx"):
+                await self._hardware.write_row(table, qp.number, {})
+        if qp.slice is not None:
+            self._objects().slices.give(qp.slice)
+            qp.slice = None
+
     async def configure(self, qp: Qp, state: QpState) -> None:
-        """Writes the QP's configuration, in ``state``."""
+        """Writes the QP's configuration, in ``state``. A target of DC receives nothing by itself:
+        its ends do, which have rows of their own."""
+        if self._objects().qps.find(qp.number) is qp and qp.type == QpType.DCT:
+            state = QpState.RESET
         row = configuration_row(qp, state, self._pkeys[qp.attrs["pkey_index"]])
         await self._hardware.write_row("qp_cfg", qp.number, row)
 
@@ -352,6 +416,7 @@ class QpCommands:
         for group in self._objects().groups.all():
             if qp.qpn in group.members:
                 raise Refused(f"QP {qp.qpn:#x} is a member of the group {group.gid.hex()}")
+        await self._leave(qp, QpState.RESET)
         await self._let_go(qp)
         await self.stop(qp)
         await self._hardware.write_row("qp_cfg", qp.number, {})

@@ -10,7 +10,20 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from firmware.commands import Commands
-from firmware.objects import Cq, Group, Handles, Mr, Objects, Pd, Pieces, Qp, Slice, Srq, Xrcd
+from firmware.objects import (
+    Cq,
+    Destination,
+    Group,
+    Handles,
+    Mr,
+    Objects,
+    Pd,
+    Pieces,
+    Qp,
+    Slice,
+    Srq,
+    Xrcd,
+)
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import EventType, MwType
 from hdl.abi.layout import Values
@@ -21,7 +34,7 @@ Record = dict[str, Any]
 T = TypeVar("T", Pd, Cq, Srq, Xrcd)
 
 
-def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd) -> Record:
+def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd | Destination) -> Record:
     """An object without its number."""
     if isinstance(made, Cq):
         return {"told": made.told}
@@ -30,8 +43,8 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd) -> Record:
         shape = {"pages": made.pages, "zero_based": made.zero_based, "window": window}
         shape["entries"] = made.entries
         return {"pd": made.pd.number, "kept": made.kept, **shape}
-    if isinstance(made, Group):
-        return {"gid": made.gid.hex(), "members": list(made.members)}
+    if isinstance(made, Destination | Group):
+        return _addressed(made)
     if isinstance(made, Srq):
         sizes = {"max_wr": made.max_wr, "max_sge": made.max_sge, "limit": made.limit}
         shared = {"xrcd": _number(made.xrcd), "cq": _number(made.cq), "srq_num": made.srq_num}
@@ -60,6 +73,14 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd) -> Record:
     return {}
 
 
+def _addressed(made: Destination | Group) -> Record:
+    """What is an address, mostly."""
+    if isinstance(made, Group):
+        return {"gid": made.gid.hex(), "members": list(made.members)}
+    ah = abi.AH_ATTR.pack(made.ah).hex()
+    return {"pd": made.pd.number, "dctn": made.dctn, "key": made.key, "ah": ah}
+
+
 def _pieces(made: Srq | Qp) -> list[int] | None:
     return None if made.pieces is None else [made.pieces.buffer, made.pieces.align_log2]
 
@@ -77,6 +98,7 @@ def _handles(objects: Objects) -> dict[str, Any]:
     return {
         "pds": objects.pds,
         "cqs": objects.cqs,
+        "destinations": objects.destinations,
         "xrcds": objects.xrcds,
         "srqs": objects.srqs,
         "mrs": objects.mrs,
@@ -181,6 +203,10 @@ class _Maker:
 
     def xrcds(self, plain: Record) -> Xrcd:
         return Xrcd()
+
+    def destinations(self, plain: Record) -> Destination:
+        ah = abi.AH_ATTR.unpack(bytes.fromhex(plain["ah"]))
+        return Destination(self._pd(plain["pd"]), plain["dctn"], plain["key"], ah)
 
     def pds(self, plain: Record) -> Pd:
         return Pd()

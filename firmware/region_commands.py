@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Operations
-from firmware.objects import Hints, Limits, Mr, Objects, Refused
+from firmware.hints import Hints
+from firmware.objects import Limits, Mr, Objects, Refused
 from firmware.qp import placement_access
 from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firmware.dc.registers import ConnectionRegisters
 from firmware.device import FunctionState, HardwareError, Posted, Request, Row
 from firmware.identity import CONFIG, Bus, configuration
 from firmware.mailbox import Mailbox
@@ -56,6 +57,8 @@ class Registers:
         self._broken = False  # a virtqueue is, as the mailbox has said
         #: Of a card that has a network function.
         self.network = NetworkRegisters(self, config) if config.network else None
+        #: Of a card with DC.
+        self.connections = ConnectionRegisters(self, config) if config.dc else None
         self.forget()
 
     async def _read(self, path: str, word: int = 0) -> int:

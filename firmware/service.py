@@ -6,14 +6,16 @@ await firmware.run(idle)          # for ever; or ``await firmware.step()`` now a
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from firmware.commands import Commands
 from firmware.device import Hardware, HardwareError
-from firmware.functions import FunctionHardware
+from firmware.functions import FunctionConnections, FunctionHardware
+from firmware.hints import Hints
 from firmware.network_commands import NetworkCommands
-from firmware.objects import Hints, Limits
+from firmware.objects import Limits
 from firmware.release import Release
 from hdl.abi.enums import QpType
 from hdl.config import FUNCTION_RDMA, NicConfig
@@ -98,8 +100,10 @@ class Firmware:
         config: NicConfig,
         *,
         qp_types: frozenset[QpType] | None = None,
+        random: Callable[[int], int] = secrets.randbits,
     ):
-        self.hardware = hardware
+        self.hardware, self._random = hardware, random
+        self._connections = hardware.connections if config.dc else None
         if qp_types is None:
             qp_types = served_types(config)
         limits = Limits.of(config.guest, qp_types)
@@ -111,7 +115,7 @@ class Firmware:
             assert hardware.network is not None, "the card says that it has a network function"
             self.network = NetworkCommands(hardware.network, config.network)
         self._shared = config.shared
-        self._queue_bits = config.number_bits["queues"]
+        self._queue_bits, self._gids = config.number_bits["queues"], config.guest.gids
         self.served, self.resets, self.refusal = 0, 0, ""
         #: Of a card that is one function's: the device reset that goes on, how often it was looked
         #: at, and whether a command was under way when it began.
@@ -129,7 +133,19 @@ class Firmware:
         async def features() -> int:
             return (await self.hardware.function_state(FUNCTION_RDMA + ordinal)).features
 
-        commands = Commands(hardware, limits, hints, features=features, foreign=foreign)
+        connections = None
+        if config.dc:
+            assert self._connections is not None, "the card says that it has DC"
+            connections = FunctionConnections(self._connections, config, ordinal)
+        commands = Commands(
+            hardware,
+            limits,
+            hints,
+            features=features,
+            foreign=foreign,
+            connections=connections,
+            random=self._random,
+        )
         return GuestFunction(FUNCTION_RDMA + ordinal, commands, hints)
 
     async def step(self) -> bool:
@@ -150,6 +166,7 @@ class Firmware:
             if function.release is None:
                 await function.commands.settle_pkeys()
             await function.commands.events.step()
+        await self._connect()
         request = await self.hardware.request()
         acted |= await self._see_to_broken_queue()
         if request is None:
@@ -171,6 +188,21 @@ class Firmware:
         await self.hardware.respond(response)
         self.served += 1
         return True
+
+    async def _connect(self) -> None:
+        """Goes on with the connections of DC: a packet that has come, and those of each function
+        that has any."""
+        connections = self._connections
+        packet = None if connections is None else await connections.received()
+        for ordinal, one in enumerate(self.functions):
+            service = one.commands.dc
+            if service is None or one.release is not None:
+                continue
+            if packet is not None and packet["function"] == one.number:
+                own = packet["gid_index"] - ordinal * self._gids
+                await service.received({**packet, "gid_index": own})
+            if service.busy:
+                await service.step()
 
     async def _see_to_broken_queue(self) -> bool:
         """Sees to a virtqueue that the card has found broken, as far as one step goes; whether

@@ -26,6 +26,7 @@ from firmware.objects import Cq, Mr, Pd, Qp, Refused
 from firmware.records import Record, changes, everything, merge, restore
 from firmware.service import REQUEST_COUNTER, Firmware, GuestFunction
 from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import QpType
 from hdl.abi.layout import Values
 from hdl.config import NicConfig
 from hdl.wire.opcodes import QP_CODE
@@ -134,6 +135,8 @@ class JournalKeeper:
         """Raises ValueError unless the card's rows are those of the objects."""
         hardware, objects = function.commands.hardware, function.commands.objects
         for qp in objects.qps.all():
+            if qp.type in (QpType.DCI, QpType.DCT):
+                raise ValueError(f"the connections of DC of queue pair {qp.number} are not told")
             owner = qp.pd or qp.xrcd
             names = {"state": qp.state, "type": QP_CODE[qp.type], "qpn": qp.qpn}
             names |= {"pd": 0 if owner is None else owner.number}
@@ -181,9 +184,9 @@ async def check_unused(firmware: Firmware) -> None:
             table: [
                 index
                 for index in range(count)
-                if (await hardware.read_fields(table, index, "type"))["type"]
+                if (await hardware.read_fields(table, index, field))[field]
             ]
-            for table, count in (("qp_cfg", config.qps), ("mr", config.mrs))
+            for table, count, field in (("qp_cfg", config.qps, "qpn"), ("mr", config.mrs, "type"))
         }
         if not any(found.values()):
             continue

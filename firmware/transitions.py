@@ -30,7 +30,10 @@ class Attributes:
 
 _DATAGRAM, _XRC = (T.UD, T.GSI), (T.XRC_INI, T.XRC_TGT)
 _CONNECTED = (T.UC, T.RC, *_XRC)
+#: Of DC; their ends of connections have no transitions of a driver's.
+_DYNAMIC = (T.DCI, T.DCT)
 _ALL = (*_CONNECTED, *_DATAGRAM)
+_DC_INIT = M.PKEY_INDEX | M.PORT
 
 _CONNECTED_INIT = M.PKEY_INDEX | M.PORT | M.ACCESS_FLAGS
 _UD_INIT, _GSI_INIT = M.PKEY_INDEX | M.PORT | M.QKEY, M.PKEY_INDEX | M.QKEY
@@ -60,6 +63,13 @@ _ROWS = (
     ((T.UC, T.XRC_INI), S.INIT, S.RTR, _ROUTE, _AT_ROUTE),
     ((T.RC, T.XRC_TGT), S.INIT, S.RTR, _RC_ROUTE, _AT_ROUTE),
     (_DATAGRAM, S.INIT, S.RTR, _NONE, M.PKEY_INDEX | M.QKEY),
+    ((T.DCI,), S.RESET, S.INIT, _DC_INIT, _NONE),
+    ((T.DCI,), S.INIT, S.INIT, _NONE, _DC_INIT),
+    ((T.DCI,), S.INIT, S.RTR, M.PATH_MTU, M.PKEY_INDEX | M.AV),
+    ((T.DCI,), S.RTR, S.RTS, M.SQ_PSN | _RETRIES | M.MAX_QP_RD_ATOMIC, M.MIN_RNR_TIMER),
+    ((T.DCI,), S.RTS, S.RTS, _NONE, M.MIN_RNR_TIMER),
+    ((T.DCT,), S.RESET, S.INIT, _DC_INIT | M.ACCESS_FLAGS, _NONE),
+    ((T.DCT,), S.INIT, S.RTR, M.AV | M.PATH_MTU | M.MIN_RNR_TIMER, _NONE),
     ((T.UC,), S.RTR, S.RTS, M.SQ_PSN, _UC_LIVE),
     ((T.RC,), S.RTR, S.RTS, M.SQ_PSN | _RETRIES | M.MAX_QP_RD_ATOMIC, _RC_LIVE),
     ((T.XRC_INI,), S.RTR, S.RTS, M.SQ_PSN | _RETRIES | M.MAX_QP_RD_ATOMIC, _UC_LIVE),
@@ -86,7 +96,7 @@ def _transitions() -> Iterator[tuple[tuple[T, S, S], Attributes]]:
     for types, start, end, required, optional in _ROWS:
         for type_ in types:
             yield (type_, start, end), Attributes(required, optional)
-    for type_ in _ALL:
+    for type_ in (*_ALL, *_DYNAMIC):
         for start in S:
             yield (type_, start, S.RESET), Attributes()
             yield (type_, start, S.ERR), Attributes()
@@ -98,7 +108,7 @@ TRANSITIONS: dict[tuple[T, S, S], Attributes] = dict(_transitions())
 #: The state of a QP whose send side has stopped on an error: only a reliable one stops whole, as
 #: its peer waits for what it cannot send (IBTA vol 1, 10.3.1.6).
 SEND_ERROR_STATES: dict[T, S] = {
-    **dict.fromkeys((T.RC, *_XRC), S.ERR),
+    **dict.fromkeys((T.RC, *_XRC, *_DYNAMIC), S.ERR),
     **dict.fromkeys((T.UC, T.UD, T.GSI), S.SQE),
 }
 

@@ -61,6 +61,7 @@ class CardFeature(Enum):
     MP_WR = "mp_wr"  # receive requests that take several packets
     MKEYS = "mkeys"  # indirect keys; they need FAST_REGISTRATION
     PUSH = "push"  # send WQEs that come with their doorbell
+    DC = "dc"  # connections that come and go by themselves; they need SRQ
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -159,8 +160,8 @@ class NicConfig:
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
             loopback, ipv6, latency, parity, packed, placement, persistence, memcpy, xrc, mp_wr,
-            mkeys, push: switches of ``CardFeature``. A card without a feature refuses what needs it
-            and costs nothing for it. persistence: whether the host keeps what reaches its memory
+            mkeys, push, dc: switches of ``CardFeature``. A card without a feature refuses what needs
+            it and costs nothing for it. persistence: whether the host keeps what reaches its memory
             when the power fails.
     """
 
@@ -221,6 +222,7 @@ class NicConfig:
     mp_wr: bool = False
     mkeys: bool = False
     push: bool = False
+    dc: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -274,6 +276,9 @@ class NicConfig:
             ("xrc", "atomics is False", not self.atomics),
             ("xrc", "fast_registration is False", not self.fast_registration),
             ("mkeys", "fast_registration is False", not self.fast_registration),
+            ("dc", "srq is False", not self.srq),
+            ("dc", "atomics is False", not self.atomics),
+            ("dc", "fast_registration is False", not self.fast_registration),
             ("parity", "network is not 0", self.network != 0),
         ):
             if getattr(self, name) and is_so:
@@ -324,7 +329,7 @@ class NicConfig:
     def keeps_destinations(self) -> bool:
         """Whether what a send WQE has in the place of an address vector is kept on the card: that
         of a datagram, or operands that lie there."""
-        return self.ud or self.windows or self.xrc or self.mkeys
+        return self.ud or self.windows or self.xrc or self.mkeys or self.dc
 
     @cached_property
     def layouts(self) -> int:

@@ -26,6 +26,7 @@ from hdl.ports.host import HostPort
 from hdl.ports.latency import packet_key
 from hdl.ports.packet import packet_stream
 from hdl.queues.queues import Queues
+from hdl.transport.connections import Connections
 from hdl.transport.transport import Transport
 
 __all__ = ["BOXES", "Nic"]
@@ -107,10 +108,11 @@ class Nic(wiring.Component):
         # The network side.
         connect(m, flipped(self.mac_rx), border.mac_rx)
         connect(m, border.received, ingress.i)
-        connect(m, ingress.header, transport.header)
+        if not config.dc:
+            connect(m, ingress.header, transport.header)
+            connect(m, transport.answer, egress.answer)
         connect(m, ingress.payload, memory.received)
         connect(m, memory.header, egress.header)
-        connect(m, transport.answer, egress.answer)
         connect(m, memory.payload, egress.payload)
         connect(m, egress.o, border.sent)
         connect(m, egress.departed, transport.departed)
@@ -193,12 +195,27 @@ class Nic(wiring.Component):
             network.core_reset.eq(host_side.room_reset),
         ]
 
+    def _connections(self, m) -> None:
+        """Packets that open and close connections of DC pass between the wire and the firmware."""
+        rooms = m.submodules
+        room_reset = ResetInserter(rooms.host_side.room_reset)
+        connections = Connections(config=self.config)
+        m.submodules.connections = room_reset(connections)
+        connect(m, rooms.ingress.header, connections.header)
+        connect(m, connections.passed, rooms.transport.header)
+        connect(m, rooms.transport.answer, connections.answer)
+        connect(m, connections.o, rooms.egress.answer)
+        connect(m, rooms.tables.connections, connections.port)
+        m.d.comb += connections.apart.eq(rooms.transport.apart)
+
     def _connect_switches(self, m) -> None:
         """What only some cards have."""
         config, rooms = self.config, m.submodules
         host_side, tables, border = rooms.host_side, rooms.tables, rooms.border
         if config.network:
             self._network(m)
+        if config.dc:
+            self._connections(m)
         if config.events:
             connect(m, rooms.queues.dropped, host_side.dropped)
             connect(m, host_side.broken_queue, tables.broken_queue)

@@ -41,7 +41,11 @@ REFUSED = (
     {("placement", True), ("atomics", False)},
     {("memcpy", True), ("max_sge", 1)},
     {("mkeys", True), ("fast_registration", False)},
-    *({("xrc", True), (needed, False)} for needed in ("srq", "atomics", "fast_registration")),
+    *(
+        {(name, True), (needed, False)}
+        for name in ("xrc", "dc")
+        for needed in ("srq", "atomics", "fast_registration")
+    ),
     {("persistence", True), ("placement", False)},
     {("persistence", True), ("atomics", False)},  # as it needs placement
     *({("network", pairs), ("functions", count)} for pairs in (1, 8) for count in (2, 4)),

@@ -43,6 +43,7 @@ PARTS = {
     "X-": "Extended reliable connections",
     "M-": "Requests for several packets",
     "K-": "Indirect keys",
+    "D-": "Dynamic connections",
 }
 
 

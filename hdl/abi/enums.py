@@ -42,6 +42,7 @@ class ExtensionCommand(IntEnum):
     ALLOC_XRCD = 36
     DEALLOC_XRCD = 37
     CREATE_XRC_SRQ = 38
+    CREATE_DC_DESTINATION = 39
     REREG_MR = 40
     REG_USER_MR_PAGES = 41
     ALLOC_MW = 42
@@ -49,9 +50,11 @@ class ExtensionCommand(IntEnum):
     ATTACH_MCAST = 44
     DETACH_MCAST = 45
     REG_USER_MR_TABLE = 46
+    DESTROY_DC_DESTINATION = 47
     RESIZE_CQ = 48
     RESIZE_QP = 49
     CREATE_MKEY = 51
+    QUERY_DCT = 52
 
 
 class RdmaFeature(IntEnum):
@@ -67,6 +70,7 @@ class RdmaFeature(IntEnum):
     MCAST = 7
     TWO_LEVEL = 8
     MP_WR = 9
+    DC = 10
     MKEY = 11
     MEMCPY = 12
     PLACEMENT = 13
@@ -133,6 +137,7 @@ class EventType(IntEnum):
     SRQ_LIMIT_REACHED = 15
     QP_LAST_WQE_REACHED = 16
     GID_CHANGE = 18
+    DCT_KEY_VIOLATION = 32  # as older headers of Mellanox have it
 
 
 class Response(IntEnum):
@@ -266,7 +271,7 @@ OPTIONAL_ACCESS = 0x3FF0_0000
 
 
 class QpType(IntEnum):
-    """Spec: VR-3.23. The last two are of the extension XRC."""
+    """Spec: VR-3.23. The last four are of the extensions XRC and DC."""
 
     SMI = 0
     GSI = 1
@@ -275,6 +280,8 @@ class QpType(IntEnum):
     UD = 4
     XRC_INI = 9  # as libibverbs' XRC_SEND
     XRC_TGT = 10  # as libibverbs' XRC_RECV
+    DCI = 0xF0  # of libibverbs' DRIVER, which is one number for both
+    DCT = 0xF1
 
 
 class SigType(IntEnum):

@@ -16,7 +16,7 @@ from hdl.abi.layout import (
 )
 from hdl.abi.regions import REGION_MEMORY
 
-__all__ = ["EXTENSIONS", "WR_ATOMIC_WRITE", "WR_BIND", "WR_FLUSH", "WR_MKEY", "WR_XRC"]
+__all__ = ["EXTENSIONS", "WR_ATOMIC_WRITE", "WR_BIND", "WR_DC", "WR_FLUSH", "WR_MKEY", "WR_XRC"]
 
 #: Of BIND_MW, in the ``wr`` union of a send queue element.
 WR_BIND = Struct(
@@ -58,6 +58,12 @@ WR_XRC = Struct(
     "wr_xrc",
     byte_array("operands", 28, "of the opcode: rdma or atomic"),
     le32("remote_srqn", "the receive queue that it names: low 24 bits"),
+)
+#: Of each request of an initiator of DC, likewise.
+WR_DC = Struct(
+    "wr_dc",
+    byte_array("operands", 28, "of the opcode: rdma or atomic"),
+    le32("destination", "where it goes: low 16 bits"),
 )
 
 #: Of a receive queue whose requests take several packets.
@@ -107,6 +113,38 @@ RSP_CREATE_XRC_SRQ = Struct(
     "rsp_create_xrc_srq",
     le32("srqn", "the index of a queue pair, whose receive queue it has"),
     le32("srq_num", "24 bits: what requests name it by"),
+)
+
+CMD_CREATE_DC_DESTINATION = Struct(
+    "cmd_create_dc_destination",
+    le32("pdn"),
+    le32("dctn", "number of the target"),
+    le64("dc_key", "which it was created with"),
+    byte_array("dgid", 16),
+    le32("flow_label"),
+    u8("sgid_index"),
+    u8("hop_limit"),
+    u8("traffic_class"),
+    u8("sl"),
+    byte_array("dmac", 6),
+    byte_array("reserved", 2, "0"),
+)
+RSP_CREATE_DC_DESTINATION = Struct(
+    "rsp_create_dc_destination", le32("destination", "from 1: what requests name it by")
+)
+CMD_DESTROY_DC_DESTINATION = Struct("cmd_destroy_dc_destination", le32("destination"))
+CMD_QUERY_DCT = Struct("cmd_query_dct", le32("qpn"))
+RSP_QUERY_DCT = Struct(
+    "rsp_query_dct",
+    u8("state", "0 closed, 1 active"),
+    byte_array("reserved0", 3),
+    le32("contexts", "connections now"),
+    le32("connects", "connections that were accepted; this and all below wraps"),
+    le32("key_violations", "CONNECTs with another key"),
+    le32("refused_busy", "CONNECTs that have found no room"),
+    le32("reserved1"),
+    le32("reserved2"),
+    le32("reserved3"),
 )
 
 CMD_RESIZE_CQ = Struct(
@@ -194,6 +232,14 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
     RdmaFeature.MW: {
         ExtensionCommand.ALLOC_MW: (CMD_ALLOC_MW, RSP_ALLOC_MW),
         ExtensionCommand.DEALLOC_MW: (CMD_DEALLOC_MW, NOTHING),
+    },
+    RdmaFeature.DC: {
+        ExtensionCommand.CREATE_DC_DESTINATION: (
+            CMD_CREATE_DC_DESTINATION,
+            RSP_CREATE_DC_DESTINATION,
+        ),
+        ExtensionCommand.DESTROY_DC_DESTINATION: (CMD_DESTROY_DC_DESTINATION, NOTHING),
+        ExtensionCommand.QUERY_DCT: (CMD_QUERY_DCT, RSP_QUERY_DCT),
     },
     RdmaFeature.MKEY: {ExtensionCommand.CREATE_MKEY: (CMD_CREATE_MKEY, RSP_CREATE_MKEY)},
     RdmaFeature.MCAST: {

@@ -31,6 +31,8 @@ MAX_FAST_PAGES = 512
 MAX_MP_WR_BUFFER, MIN_MP_WR_ALIGN, MAX_MP_WR_ALIGN = 1 << 24, 64, 4096
 #: XRC domains of a function, which are the firmware's alone. Their numbers have 16 bits.
 MAX_XRCD = 256
+#: Destinations of initiators of DC, of a function, which are the firmware's alone as well.
+MAX_DC_DESTINATIONS = 4096
 
 
 def device_limits(config: NicConfig) -> dict[str, int]:
@@ -89,6 +91,11 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_xrcd": MAX_XRCD if config.xrc else 0,
         "max_mp_wr_buffer": MAX_MP_WR_BUFFER if config.mp_wr else 0,
         "max_mp_wr_align": MAX_MP_WR_ALIGN if config.mp_wr else 0,
+        "max_dct": config.qps - FIRST_USER_QP_INDEX if config.dc else 0,
+        "max_dc_contexts": config.qps - FIRST_USER_QP_INDEX if config.dc else 0,
+        "max_dc_rd_atom": config.max_rd_atomic if config.dc else 0,
+        "max_dc_init_rd_atom": config.max_rd_atomic if config.dc else 0,
+        "max_dc_destinations": MAX_DC_DESTINATIONS if config.dc else 0,
         "max_mkey_entries": config.max_sge if config.mkeys else 0,
         "max_memcpy_length": MAX_COPY if config.memcpy else 0,
         "max_srq_sge": config.max_sge if config.srq else 0,

@@ -26,6 +26,7 @@ from hdl.ports.boxes import (
     MemoryTables,
     QpTables,
 )
+from hdl.ports.connections import ConnectionPort
 from hdl.ports.context import QP_MACHINES, QP_PINS, QP_TABLES
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
@@ -38,6 +39,7 @@ from hdl.ports.trace import TracePort
 
 from .cached.host_store import HostStore
 from .cached_context import CachedContext, record_layout
+from .connections import connect_connections
 from .counter_bank import CounterBank
 from .gid import GidTable
 from .groups import GroupTable
@@ -75,10 +77,10 @@ class Tables(wiring.Component):
     ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters, whose ``values``
     In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
     ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``trace``, ``latency``
-    Out and ``pushed`` In, if there are such. ``room_reset`` In clears the tables, not the
-    registers; ``ready`` Out: all tables here are cleared. ``context`` Out: host memory with rows of
-    QPs, if not all are on chip. ``broken`` Out: a row with a wrong bit has been read, if that is
-    looked for; ``halted`` In: the rooms stand still for that.
+    Out and ``pushed`` In, if there are such; ``connections`` Out, of a card with DC. ``room_reset``
+    In clears the tables, not the registers; ``ready`` Out: all tables here are cleared. ``context``
+    Out: host memory with rows of QPs, if not all are on chip. ``broken`` Out: a row with a wrong
+    bit has been read, if that is looked for; ``halted`` In: the rooms stand still for that.
     ``broken_queue`` In, of a card with events: a virtqueue that the firmware is to see to.
     Of a card with a network function: ``network``, ``network_status``, ``network_mailbox``.
     Reset: rows are cleared one a cycle.
@@ -119,6 +121,7 @@ class Tables(wiring.Component):
             | ({"trace": Out(TracePort(config.trace_frames))} if config.trace_frames else {})
             | ({"latency": Out(LatencyPort())} if config.latency else {})
             | ({"pushed": In(PushCounts())} if config.push else {})
+            | ({"connections": Out(ConnectionPort())} if config.dc else {})
             | ({"broken": Out(1), "halted": In(1)} if config.parity else {})
             | ({"context": Out(ContextHost(config))} if config.hot_qps else {})
             | ({"broken_queue": In(BrokenQueue())} if config.events else {})
@@ -304,6 +307,8 @@ class Tables(wiring.Component):
             connect_latency(m, management.latency, self.latency)
         if self._config.push:
             connect_push(m, management.push, self.pushed)
+        if self._config.dc:
+            connect_connections(m, management.connections, self.connections)
         if self._config.network:
             m.submodules.network_bank = bank = CounterBank(names=NET_COUNTERS)
             connect_network(m, management, bank, self)

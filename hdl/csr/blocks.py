@@ -128,6 +128,7 @@ PAGES: dict[str, int] = {
     "network": 0x0A,
     "network_mailbox": 0x0B,
     "push": 0x0C,
+    "connections": 0x0D,
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hdl.config import NicConfig
 
+from .connections import connection_blocks
 from .describe import Block, Register, const, ro, rw
 from .diagnostics import watching
 from .kinds import Kind
@@ -56,4 +57,4 @@ def context(config: NicConfig) -> Block:
 def optional_blocks(config: NicConfig) -> dict[str, Block]:
     """The blocks that a card has with this configuration, and others do not, by name."""
     hot = {"context": context(config)} if config.hot_qps else {}
-    return watching(config) | hot | network_blocks(config)
+    return watching(config) | hot | network_blocks(config) | connection_blocks(config)

@@ -19,3 +19,4 @@ class Kind:
     CONTEXT = 11
     NETWORK = 12
     PUSH = 13
+    CONNECTIONS = 14

@@ -14,7 +14,7 @@ from hdl.common.ram import WIDE_BITS
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
-from hdl.ports.shared import ex, in_va, sent_srq, wire_flush
+from hdl.ports.shared import control_content, ex, in_va, sent_srq, wire_flush
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -45,7 +45,7 @@ from hdl.wire.headers import (
 )
 
 from .resolve import Resolve
-from .rows import extended_bytes, head, head_bytes, lengths, sent_opcodes
+from .rows import CONTENTS, extended_bytes, head, head_bytes, lengths, sent_opcodes
 
 __all__ = ["HeaderBuilder"]
 
@@ -239,5 +239,8 @@ class HeaderBuilder(wiring.Component):
             for headers in sorted(kinds, key=repr):
                 codes = [code for code, one in sent.items() if one.headers == headers]
                 with m.Case(*codes):
-                    m.d.comb += extended.eq(Cat(build(h, fields[h]) for h in headers))
+                    if headers[0] in CONTENTS:
+                        m.d.comb += extended.eq(control_content(job)[: 8 * headers[0].size])
+                    else:
+                        m.d.comb += extended.eq(Cat(build(h, fields[h]) for h in headers))
         return Cat(udp, bth, extended)

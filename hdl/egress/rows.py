@@ -12,6 +12,9 @@ from hdl.wire.headers import (
     ATOMIC_ACK_ETH,
     ATOMIC_ETH,
     BTH,
+    DC_CONNECT,
+    DC_END,
+    DC_REPLY,
     DETH,
     FETH,
     IETH,
@@ -22,6 +25,7 @@ from hdl.wire.headers import (
 from hdl.wire.opcodes import ROCE_OPCODES, Opcode, card_opcodes, services
 
 __all__ = [
+    "CONTENTS",
     "FRAME_BYTES",
     "SENT_OPCODES",
     "beat_number",
@@ -36,15 +40,17 @@ __all__ = [
 
 #: Headers that a ``TxHeader`` has the fields of.
 FILLED = (RETH, AETH, IMM_DT, IETH, ATOMIC_ETH, ATOMIC_ACK_ETH, DETH, FETH, XRCETH)
+#: Headers of ``DcControl``, which the firmware fills.
+CONTENTS = (DC_CONNECT, DC_REPLY, DC_END)
 #: Bytes of them that follow from it. The operands of an atomic are the packet's payload in here.
-BUILT_BYTES = {header: header.size for header in FILLED} | {
+BUILT_BYTES = {header: header.size for header in FILLED + CONTENTS} | {
     ATOMIC_ETH: ATOMIC_ETH.size - OPERAND_BYTES
 }
 #: Opcodes that can be sent.
 SENT_OPCODES = {
     code: opcode
     for code, opcode in ROCE_OPCODES.items()
-    if all(header in FILLED for header in opcode.headers)
+    if all(header in BUILT_BYTES for header in opcode.headers)
 }
 
 

@@ -38,11 +38,12 @@ def rdma_kind(config: NicConfig) -> FunctionKind:
     exclusive = (RdmaFeature.SRQ.mask | packed,) if config.packed and config.srq else ()
     # A push names the place of its entry in an avail ring.
     exclusive += (RdmaFeature.PUSH.mask | packed,) if config.packed and config.push else ()
+    with_queues = [RdmaFeature.XRC] * config.xrc + [RdmaFeature.DC] * config.dc
     return FunctionKind(
         image=rdma_image(config),
         offered=offered_features(config),
         exclusive=exclusive,
-        needs=((RdmaFeature.XRC.mask, RdmaFeature.SRQ.mask),) if config.xrc else (),
+        needs=tuple((feature.mask, RdmaFeature.SRQ.mask) for feature in with_queues),
         type_features=TYPE_FEATURES,
         queues=config.queues,
         vectors=config.vectors,

@@ -34,6 +34,7 @@ _OFFERED = (
 _EXTENSIONS = {
     CardFeature.SRQ: (RdmaFeature.SRQ,),
     CardFeature.XRC: (RdmaFeature.XRC,),
+    CardFeature.DC: (RdmaFeature.DC,),
     CardFeature.MP_WR: (RdmaFeature.MP_WR,),
     CardFeature.EVENTS: (RdmaFeature.EVENTS, RdmaFeature.QUEUE_ERROR),
     CardFeature.RESIZE: (RdmaFeature.RESIZE,),

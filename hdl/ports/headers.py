@@ -19,7 +19,9 @@ __all__ = [
     "GroupAddress",
     "GroupRow",
     "PkeyRow",
+    "ReceivedControl",
     "RxHeader",
+    "SentControl",
     "TxHeader",
 ]
 
@@ -148,3 +150,30 @@ class RxHeader(data.Struct):
     src_mac: 48  # of a request of XRC: ``named_srq``
     traffic_class: 8
     hop_limit: 8
+
+
+class ReceivedControl(data.Struct):
+    """A packet of ``DcControl`` that has come, for the firmware. ``content``: 28 bytes behind the
+    BTH, raw; those that the packet does not have are undefined."""
+
+    opcode: 8
+    dest_qp: 24
+    psn: 24
+    pkey: 16
+    function: 8
+    gid_index: 8
+    src_gid: 128
+    src_mac: 48
+    content: 224
+
+
+class SentControl(data.Struct):
+    """A packet of ``DcControl`` that the firmware sends; ``content``: see ``control_content``."""
+
+    opcode: 8
+    dest_qp: 24
+    psn: 24
+    pkey: 16
+    ack_request: 1
+    content: 200
+    av: AddressVector

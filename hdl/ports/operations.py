@@ -18,6 +18,7 @@ from hdl.abi.operations import WORK_REQUESTS, WorkRequest
 from hdl.config import CardFeature, NicConfig
 from hdl.wire.headers import DETH
 from hdl.wire.opcodes import (
+    DC_CONTROL,
     OPCODES,
     QP_CODE,
     QP_REQUESTS,
@@ -170,7 +171,7 @@ def decode_packet(
     rows = {
         code: _packet_fields(row, config)
         for code, row in OPCODES.items()
-        if row.transport in served and row.feature not in lacking
+        if row.transport in served and row.feature not in lacking and code not in DC_CONTROL
     }
     return _decode(m, opcode, PacketOperation, rows, name)
 
@@ -213,14 +214,17 @@ def is_type(config: NicConfig, qp_type: Value, *types: QpType) -> Value:
     return qp_type.matches(*(QP_CODE[one] for one in types if QP_TRANSPORT[one] in served))
 
 
-def packet_serves(config: NicConfig, operation: PacketOperation, qp_type: Value) -> Value:
-    """Whether the packet's service is the QP's, and one that the card serves. Of the two ends of
-    an XRC connection one gets requests alone, and the other one answers."""
+def packet_serves(
+    config: NicConfig, operation: PacketOperation, qp_type: Value, *, asks: Value
+) -> Value:
+    """Whether the packet's service is the QP's, and one that the card serves. Of the two ends of a
+    connection of XRC or DC one gets requests alone, and the other one, which ``asks``, answers."""
     hit = Const(0, 1)
     for service in services(config):
         mine = _types(service, qp_type)
         if service is Transport.XRC:
-            asks = is_type(config, qp_type, QpType.XRC_INI)
+            mine &= operation.response == is_type(config, qp_type, QpType.XRC_INI)
+        if service is Transport.DC:
             mine &= operation.response == asks
         hit |= (operation.service == service) & mine
     return operation.served & hit

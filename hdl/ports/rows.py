@@ -75,7 +75,7 @@ class SourceKind(enum.Enum, shape=2):
 
     PRIVATE = 0  # the receive queue of one QP, whose pair index is the source's number
     SHARED = 1  # a shared receive queue, in the receive queue of a pair that is no QP's
-    NAMED = 2  # none of its own: each packet names a shared receive queue (XRC)
+    NAMED = 2  # none of its own: each packet names a shared one (XRC), or it is an initiator
 
 
 class ReceiveSource(data.Struct):
@@ -94,10 +94,11 @@ class PlacementRights(data.Struct):
 
 
 class QpCfg(data.Struct):
-    """What MODIFY_QP decides."""
+    """What MODIFY_QP decides. Both ends of a connection of DC have numbers in places that others
+    need: ``dc_destination`` and the like (hdl/ports/shared.py)."""
 
     state: QpState  # state of the QP, ABI values
-    type: 3  # ``QP_CODE`` (hdl/wire/opcodes.py): RC 2, UC 3, UD 4; ``XRC_QUEUE``
+    type: 3  # ``QP_CODE`` (hdl/wire/opcodes.py): RC 2, UC 3, UD 4, DC 0; ``XRC_QUEUE``
     function: 8  # guest function that the QP belongs to
     pd: 16  # protection domain of the QP; of an XRC target, which has none: its XRC domain
     recv_pd: 16  # protection domain of the regions which the WQEs of ``source`` name

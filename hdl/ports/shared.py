@@ -14,7 +14,7 @@ from hdl.abi.mkeys import LAYOUTS_AT
 from hdl.abi.virtio_rdma import POST_SEND, WR_RDMA, WR_REG, WR_UD
 from hdl.wire.gateware import swap
 
-from .rows import PlacementRights, ReadSink
+from .rows import PlacementRights, ReadSink, SourceKind
 
 __all__ = [
     "BIND_FIELDS",
@@ -24,9 +24,17 @@ __all__ = [
     "IN_VA",
     "OPERANDS",
     "VA",
+    "CONTROL_BYTES",
+    "DC_NUMBER",
     "WQE_FLUSH",
     "WIRE_FLUSH",
+    "asked_destination",
+    "control_content",
     "copy_piece",
+    "dc_destination",
+    "dc_initiator",
+    "dc_refusal",
+    "dc_target",
     "ex",
     "flush_job",
     "in_va",
@@ -34,7 +42,9 @@ __all__ = [
     "named_srq",
     "operands",
     "remote_srq",
+    "received_control",
     "sent_srq",
+    "takes_nothing",
     "wire_flush",
     "wqe_flush",
     "written_word",
@@ -111,6 +121,10 @@ BIND_FIELDS = ("pd", "flow_label", "traffic_class", "sl", "dgid")
 #: Bits of the number of a shared receive queue on the wire.
 SRQ_BITS = 24
 #: Where a WQE has the queue that a request of XRC names, counted from its address vector's GID.
+#: A request of DC has the number of its destination there, of which so many bits count.
+DC_NUMBER = 16
+#: Bytes behind the BTH that a packet of ``DcControl`` has at most, but for zeros at its end.
+CONTROL_BYTES = 25
 _SRQ_AT = 8 * (POST_SEND.offset("wr.xrc.remote_srqn") - POST_SEND.offset("wr.ud.av.dgid"))
 
 
@@ -160,6 +174,54 @@ def named_srq(header) -> Value:
     """XRCETH of an ``RxHeader`` or of a row of ``KEPT``. It has the place of the sender's MAC
     address, for which nobody asks behind ingress."""
     return header.src_mac[:SRQ_BITS]
+
+
+def asked_destination(destination) -> Value:
+    """The destination that a request of DC names, in the ``Destination`` that its WQE has the
+    address vector of a datagram in."""
+    return remote_srq(destination)[:DC_NUMBER]
+
+
+def takes_nothing(cfg) -> Value:
+    """Whether a QP has no receive WQEs of its own: of DC it is an initiator then."""
+    return cfg.source.kind == SourceKind.NAMED
+
+
+def dc_destination(cfg) -> Value:
+    """The destination that an initiator of DC is connected to, or that has refused it; 0: it is
+    not. As it receives nothing, it has this where others have the PD of what they receive."""
+    return cfg.recv_pd[:DC_NUMBER]
+
+
+def dc_refusal(cfg) -> Value:
+    """WC status of requests to ``dc_destination``: not SUCCESS if an initiator of DC could not
+    connect. It sends no RNR NAKs, whose timer others have there."""
+    return cfg.min_rnr_timer
+
+
+def dc_initiator(cfg) -> Value:
+    """The QP number of an initiator of DC, as its completions have it; packets name it by another
+    one with each connection. It answers no READs."""
+    return Cat(cfg.max_dest_rd_atomic, cfg.read_base)
+
+
+def dc_target(cfg) -> Value:
+    """The number of the target that an end of DC belongs to, as completions have it; packets name
+    that end by its own number. It sends no requests."""
+    return Cat(cfg.max_rd_atomic, cfg.max_inline, cfg.max_send_sge)
+
+
+def received_control(header) -> Value:
+    """The first 28 bytes behind the BTH, as raw bytes: where AtomicETH lies."""
+    fields = (header.va, header.rkey, header.swap_add, header.compare)
+    return Cat(swap(field) for field in fields)
+
+
+def control_content(header) -> Value:
+    """``CONTROL_BYTES`` bytes behind the BTH of a ``TxHeader`` that is a packet of ``DcControl``,
+    as raw bytes. Nothing is noted of it when it departs, so it has the last one there."""
+    fields = (header.va, header.rkey, header.dma_length, header.imm, header.msn, header.syndrome)
+    return Cat(*fields, header.departure.psn[:8])
 
 
 def in_va(row) -> data.View:

@@ -45,6 +45,7 @@ from .recovery.policy import Recovery
 from .recovery.qp_timers import QpTimers
 from .reply.replier import Replier
 from .send.admission import GidFacts
+from .send.connected import DcAsked
 from .send.departures import WAITING, Departures
 from .send.generations import RequestGenerations
 from .send.requester import Requester
@@ -102,6 +103,7 @@ class Transport(wiring.Component):
     ``command``: the firmware's commands; ``memory_drain``: see ``Quiesce``; ``qp_counters``,
     ``guest_counters`` In: readers of the QPs' counters; ``ready`` Out: tables here are cleared
     after reset; ``dropped`` In, of a card with MP WR: virtqueues whose WQEs are forgotten;
+    ``apart`` Out, of a card with DC: see ``DcAsked``;
     ``layout``, ``layout_lines``: see ``layout_setter_members``; ``counts``: by name.
     Who waits for whom: docs/architecture.md. Reset: see the parts.
     """
@@ -135,6 +137,7 @@ class Transport(wiring.Component):
                 "counts": Out(data.StructLayout(counts)),
             }
             | ({"dropped": In(Dropped())} if config.mp_wr else {})
+            | ({"apart": Out(DcAsked)} if config.dc else {})
             | layout_setter_members(config)
         )
 
@@ -173,6 +176,8 @@ class Transport(wiring.Component):
         )
         if config.mp_wr:
             connect(m, flipped(self.dropped), receive.dropped)
+        if config.dc:
+            m.d.comb += self.apart.eq(requester.apart)
         if config.mkeys:
             connect(m, requester.layout_lines, flipped(self.layout_lines))
             m.d.comb += self.layout.eq(requester.layout)

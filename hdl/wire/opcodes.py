@@ -80,18 +80,28 @@ QP_TRANSPORT = {
     QpType.UD: Transport.UD,
     QpType.XRC_INI: Transport.XRC,
     QpType.XRC_TGT: Transport.XRC,
+    QpType.DCI: Transport.DC,
+    QpType.DCT: Transport.DC,
 }
-#: The service whose work requests a QP of each type posts: an initiator of XRC is a requester of
-#: RC. A target posts none.
+#: The service whose work requests a QP of each type posts: an initiator of XRC or DC is a requester
+#: of RC. A target posts none.
 QP_REQUESTS = {
     QpType.GSI: Transport.UD,
     QpType.RC: Transport.RC,
     QpType.UC: Transport.UC,
     QpType.UD: Transport.UD,
     QpType.XRC_INI: Transport.RC,
+    QpType.DCI: Transport.RC,
 }
-#: The number that the card has for a type, in 3 bits: the ABI's, where that fits.
-QP_CODE = {kind: int(kind) for kind in QpType} | {QpType.XRC_INI: 5, QpType.XRC_TGT: 6}
+#: The number that the card has for a type, in 3 bits: the ABI's, where that fits. Both ends of a
+#: connection of DC have the same: the one that takes from no receive queue (``SourceKind.NAMED``)
+#: is the initiator's. A row that is nobody's has it too, and is in RESET.
+QP_CODE = {kind: int(kind) for kind in QpType} | {
+    QpType.XRC_INI: 5,
+    QpType.XRC_TGT: 6,
+    QpType.DCI: 0,
+    QpType.DCT: 0,
+}
 #: ... and for a pair that is no QP's but that of an XRC receive queue. Of its row count
 #: ``function``, ``qpn`` (the number that packets name it by), ``pd`` (its domain), ``recv_pd`` and
 #: ``recv_cq``; it stays in RESET.
@@ -312,19 +322,14 @@ _OTHER_RIGHTS = {
 _UC = [op for op in Operation if op <= Operation.WRITE_ONLY_IMM]
 #: Of XRC and of DC.
 _EXTENDED_CONNECTIONS = [op for op in Operation if op not in _PLACEMENT]
-_DC_HEADERS: dict[DcControl, Header] = {
-    DcControl.CONNECT: DC_CONNECT,
-    DcControl.CONNECT_REPLY: DC_REPLY,
-    DcControl.DISCONNECT: DC_END,
-    DcControl.DISCONNECT_ACK: DC_END,
-    DcControl.CLOSE_REQUEST: DC_END,
-}
+_DC_HEADERS = {DcControl.CONNECT: DC_CONNECT, DcControl.CONNECT_REPLY: DC_REPLY}
 _UD = [Operation.SEND_ONLY, Operation.SEND_ONLY_IMM]
 _SERVICE_FEATURES = {
     Transport.RC: CardFeature.BASE,
     Transport.UC: CardFeature.UC,
     Transport.UD: CardFeature.UD,
     Transport.XRC: CardFeature.XRC,
+    Transport.DC: CardFeature.DC,
 }
 
 
@@ -381,6 +386,12 @@ def _opcode(transport: Transport, op: Operation) -> Opcode:
     )
 
 
+def _control(code: DcControl) -> Opcode:
+    name, headers = f"DC_{code.name}", (_DC_HEADERS.get(code, DC_END),)
+    place, none, dc = Position.ONLY, Payload.NONE, CardFeature.DC
+    return Opcode(code, name, Transport.DC, Kind.LOCAL, place, headers, none, feature=dc)
+
+
 CNP = 0x81
 CNP_PAYLOAD = 16
 
@@ -399,18 +410,7 @@ OPCODES: dict[int, Opcode] = {
             for transport in (Transport.XRC, Transport.DC)
             for op in _EXTENDED_CONNECTIONS
         ),
-        *(
-            Opcode(
-                code,
-                f"DC_{code.name}",
-                Transport.DC,
-                Kind.LOCAL,
-                Position.ONLY,
-                headers=(header,),
-                payload=Payload.NONE,
-            )
-            for code, header in _DC_HEADERS.items()
-        ),
+        *(_control(code) for code in DcControl),
     )
 }
 
@@ -429,7 +429,7 @@ SERVICES: tuple[Transport, ...] = tuple(
 def card_opcodes(config: NicConfig) -> dict[int, Opcode]:
     """Those of ``ROCE_OPCODES`` that this card knows: FLUSH, ATOMIC WRITE, and those of XRC and of
     DC, are unknown to one that does not execute them."""
-    lacking = {None, CardFeature.PLACEMENT, CardFeature.XRC} - config.features
+    lacking = {CardFeature.PLACEMENT, CardFeature.XRC, CardFeature.DC} - config.features
     return {code: row for code, row in ROCE_OPCODES.items() if row.feature not in lacking}
 
 

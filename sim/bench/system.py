@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 import cocotb
@@ -71,7 +72,8 @@ class Node:
         self.ordinal: int = 0 if beside is None else beside.ordinal + 1
         if beside is None:
             self.registers = Registers(testbench.management[index], testbench.config)
-            self.firmware = Firmware(self.registers, testbench.config)
+            random = Random(index).getrandbits  # so that each run is the same
+            self.firmware = Firmware(self.registers, testbench.config, random=random)
         else:
             self.registers, self.firmware = beside.registers, beside.firmware
         self.function = self.firmware.functions[self.ordinal]

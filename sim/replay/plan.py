@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from firmware.objects import Hints
+from firmware.hints import Hints
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access
 from hdl.abi.limits import MAX_FAST_PAGES

@@ -18,9 +18,14 @@ OPAQUE = {"sys_image_guid": "u8[8]", "ex": "ex_u"}
 EXTENSION_FIELDS = {
     "virtio_rdma_config": [
         *("max_srq", "max_srq_wr", "max_srq_sge", "max_xrcd"),
-        *("max_mp_wr_buffer", "max_mp_wr_align", "max_mkey_entries", "max_memcpy_length"),
+        *("max_mp_wr_buffer", "max_mp_wr_align", "max_dct", "max_dc_contexts", "max_dc_rd_atom"),
+        *("max_dc_init_rd_atom", "max_dci_log_streams", "max_dci_log_errored"),
+        *("max_dc_destinations", "max_mkey_entries", "max_memcpy_length"),
     ],
-    "cmd_create_qp": ["srqn", "xrcdn", "mp_wr_buffer", "mp_wr_align_log2"],
+    "cmd_create_qp": [
+        *("srqn", "xrcdn", "dc_key", "log_streams", "log_errored", "create_flags"),
+        *("mp_wr_buffer", "mp_wr_align_log2"),
+    ],
 }
 
 
@@ -36,7 +41,7 @@ def test_offsets_and_sizes(name):
         [place.path, place.kind.type_name, place.offset, place.size]
         for place in struct.places()
         if not place.path.startswith(
-            ("ex.", "wr.bind", "wr.flush", "wr.atomic_write", "wr.mkey", "wr.xrc")
+            ("ex.", "wr.bind", "wr.flush", "wr.atomic_write", "wr.mkey", "wr.xrc", "wr.dc")
         )  # of an extension
     ]
     expected = [
@@ -148,6 +153,7 @@ def test_sequences():
     )
     assert numbers(enums.QpState) == sequence("RESET INIT RTR RTS SQD SQE ERR")
     types = sequence("SMI GSI RC UC UD") | {"XRC_INI": 9, "XRC_TGT": 10}  # libibverbs' numbers
+    types |= {"DCI": 0xF0, "DCT": 0xF1}
     assert numbers(enums.QpType) == types
     assert numbers(enums.PortState) == sequence("NOP DOWN INIT ARMED ACTIVE ACTIVE_DEFER")
     assert numbers(enums.GidType) == sequence("IB ROCE_V1 ROCE_V2")
@@ -249,3 +255,18 @@ def test_tables_have_each_structure_and_number():
         assert f"### `{struct.name}`, {struct.size} bytes" in text
     for command in (*enums.ControlCommand, *enums.ExtensionCommand):
         assert f"| {command.value} | {command.name} |" in text
+
+
+def test_dynamic_connections():
+    """Where the extension DC has its fields (docs/extensions.md)."""
+    config, create = STRUCTS["virtio_rdma_config"], STRUCTS["cmd_create_qp"]
+    names = ("max_dct", "max_dc_contexts", "max_dc_rd_atom", "max_dc_init_rd_atom")
+    assert [config.offset(name) for name in names] == [152, 156, 160, 164]
+    names = ("max_dci_log_streams", "max_dci_log_errored", "max_dc_destinations")
+    assert [config.offset(name) for name in names] == [168, 169, 170]
+    names = ("dc_key", "log_streams", "log_errored", "create_flags")
+    assert [create.offset(name) for name in names] == [42, 50, 51, 52]
+    struct = STRUCTS["cmd_post_send"]
+    assert struct.offset("wr.dc.destination") == struct.offset("wr.xrc.remote_srqn") == 52
+    asked, answered = virtio_rdma.EXTENSIONS[enums.RdmaFeature.DC][52]
+    assert (asked.size, answered.size, answered.offset("connects")) == (4, 32, 8)

@@ -35,6 +35,7 @@ class FakeHardware:
     """Implements ``firmware.device.Hardware``; rows pass through the real row layouts."""
 
     network = None
+    connections = None
 
     def __init__(self):
         self.rows = defaultdict(dict)

@@ -101,7 +101,8 @@ def test_reserved_fields_are_ignored():
     """The reserved bytes of CREATE_QP, fields of extensions that were not negotiated among
     them, and outputs that a driver writes (VR-3.24, VR-3.29)."""
     bench = QpBench()
-    reserved = {"reserved_gap": [0xFFFFFFFF] * 3, "reserved": b"\xff" * 7}
+    reserved = {"dc_key": (1 << 64) - 1, "reserved": b"\xff" * 7}
+    reserved |= {"log_streams": 0xFF, "log_errored": 0xFF, "create_flags": 0xFFFF}
     reserved |= {"mp_wr_buffer": 0xFFFFFFFF, "mp_wr_align_log2": 0xFF}
     bench.qpn = bench.create(srqn=0xFFFFFFFF, xrcdn=0xFFFFFFFF, **reserved)
     bench.go(S.INIT, sq_draining=1, alt_port_num=9, alt_timeout=99)

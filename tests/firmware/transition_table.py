@@ -11,6 +11,8 @@ from hdl.abi.enums import QpType as T
 TYPES = (T.RC, T.UC, T.UD, T.GSI)
 #: As Linux's ``qp_state_table`` has them (IBTA Annex A14).
 XRC_TYPES = (T.XRC_INI, T.XRC_TGT)
+#: As man mlx5dv_create_qp and the tests of rdma-core have them.
+DC_TYPES = (T.DCI, T.DCT)
 
 _TEXT = """
 RC  RESET INIT: ACCESS_FLAGS PKEY_INDEX PORT |
@@ -76,6 +78,15 @@ XRC_TGT RTS   SQD : | EN_SQD_ASYNC_NOTIFY
 XRC_TGT SQD   RTS : | ACCESS_FLAGS ALT_PATH CUR_STATE MIN_RNR_TIMER PATH_MIG_STATE
 XRC_TGT SQD   SQD : | ACCESS_FLAGS ALT_PATH AV MAX_DEST_RD_ATOMIC MIN_RNR_TIMER PATH_MIG_STATE \
 PKEY_INDEX PORT TIMEOUT
+
+DCI RESET INIT: PKEY_INDEX PORT |
+DCI INIT  INIT: | PKEY_INDEX PORT
+DCI INIT  RTR : PATH_MTU | AV PKEY_INDEX
+DCI RTR   RTS : MAX_QP_RD_ATOMIC RETRY_CNT RNR_RETRY SQ_PSN TIMEOUT | MIN_RNR_TIMER
+DCI RTS   RTS : | MIN_RNR_TIMER
+
+DCT RESET INIT: ACCESS_FLAGS PKEY_INDEX PORT |
+DCT INIT  RTR : AV MIN_RNR_TIMER PATH_MTU |
 """
 
 
@@ -95,7 +106,7 @@ def _parse(text):
 TABLE = dict(_parse(_TEXT))
 TABLE |= {
     (t, start, end): (M(0), M(0))
-    for t in (*TYPES, *XRC_TYPES)
+    for t in (*TYPES, *XRC_TYPES, *DC_TYPES)
     for start in S
     for end in (S.RESET, S.ERR)
 }

@@ -1,6 +1,6 @@
 """The card of the benches beside this file: the default one, as wide as the test asks for; or one
 with few hot QPs; or one that has FLUSH and ATOMIC WRITE as well, or these and MEMCPY, or XRC, or
-this and receive requests that take several packets, or indirect keys, or a push window."""
+this and receive requests that take several packets, or indirect keys, or a push window, or DC."""
 
 import os
 from dataclasses import replace
@@ -20,6 +20,8 @@ XRC = replace(CONFIG, xrc=True, mp_wr=bool(os.environ.get("ROCINANTE_MP_WR")))
 MP_WR = replace(XRC, mp_wr=True)
 #: Of two functions whose WQEs may come with their doorbells; rings may be packed otherwise.
 PUSH = replace(CONFIG, functions=2, packed=True, push=True)
+#: With connections that come and go.
+DC = replace(CONFIG, dc=True)
 #: With indirect keys, and all that may use them.
 MKEYS = replace(MEMCPY, xrc=True, mkeys=True)
 if os.environ.get("ROCINANTE_HOT"):

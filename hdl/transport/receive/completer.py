@@ -19,6 +19,7 @@ from hdl.ports.jobs import (
 from hdl.ports.numbers import QpNumber, send_queue
 from hdl.ports.operations import is_placement, unanswered
 from hdl.ports.rows import QpAck
+from hdl.ports.shared import dc_initiator
 
 from ..outstanding.types import Look, Pop
 from ..recovery.go_back_n import GO_BACK_N
@@ -35,6 +36,7 @@ from .completer_outcome import (
     is_data,
 )
 from .completer_row import Due, at_hand, finish
+from .dynamic import name_end
 from .types import CompleterWork, Events, Part, Pending
 
 __all__ = ["Completer"]
@@ -402,3 +404,5 @@ class Completer(wiring.Component):
         ]
         drive_job(m, s, self.job.payload)
         drive_effects(m, s, pending.effects, send_queue(self._config, s.work.qp))
+        done, cfg = pending.effects.completion, s.work.cfg
+        name_end(m, self._config, cfg, done, dc_initiator(cfg))

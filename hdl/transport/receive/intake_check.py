@@ -9,6 +9,7 @@ from hdl.config import NicConfig
 from hdl.ports.numbers import number_in
 from hdl.ports.operations import is_datagram, packet_serves, unanswered
 from hdl.ports.rows import QpState
+from hdl.ports.shared import takes_nothing
 from hdl.wire.constants import MAPPED_BITS
 
 from ..recovery.segment import PSN_BLOCK
@@ -39,7 +40,7 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value
         m.d.comb += cause.unknown_qp.eq(1)
     with m.Elif(cfg.function != header.function):
         m.d.comb += cause.wrong_function.eq(1)
-    with m.Elif(~packet_serves(config, work.operation, cfg.type)):
+    with m.Elif(~packet_serves(config, work.operation, cfg.type, asks=takes_nothing(cfg))):
         m.d.comb += cause.wrong_transport.eq(1)
     with m.Elif(~ready | stopped):
         m.d.comb += cause.qp_state.eq(1)

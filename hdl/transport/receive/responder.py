@@ -19,10 +19,11 @@ from hdl.ports.jobs import (
 from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import is_atomic_write, is_flush
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
-from hdl.ports.shared import written_word
+from hdl.ports.shared import dc_target, written_word
 from hdl.ports.sources import flushes, pieces_of
 from hdl.wire.opcodes import Kind
 
+from .dynamic import name_end
 from .pieces import OpenRequest, fits, load, place, remember
 from .responder_check import holds_result, request_facts, request_length
 from .responder_fetched import decide_fetched, discard, is_wqe, refuse
@@ -418,6 +419,7 @@ class Responder(wiring.Component):
             with m.If(pending.line):
                 m.d.comb += self.job.payload.pd.eq(cfg.recv_pd)
         drive_effects(m, work, verdict, self.resource_write.index, pending.effects)
+        name_end(m, self._config, cfg, pending.effects.completion, dc_target(cfg))
         if self._config.mp_wr:
             with m.If(pieces_of(self._config, cfg).on):
                 m.d.comb += [

@@ -47,6 +47,7 @@ class Reply(data.Struct):
     av: AddressVector
     path_mtu: 3
     xrc: 1  # to the initiator of an XRC connection
+    dc: 1  # ... of a connection of DC
     syndrome: 8
     psn: 24  # of a READ: of its first packet
     msn: 24
@@ -231,3 +232,6 @@ class ReplyPackets(wiring.Component):
         if self._config.xrc:
             with m.If(held.xrc):
                 m.d.comb += header.opcode[5:].eq(Transport.XRC)
+        if self._config.dc:
+            with m.If(held.dc):
+                m.d.comb += header.opcode[5:].eq(Transport.DC)

@@ -358,6 +358,8 @@ class ReplyTurns(wiring.Component):
                 said.xrc.eq(is_type(self._config, cfg.type, QpType.XRC_TGT)),
                 said.pd.eq(resource.pd),
             ]
+        if self._config.dc:
+            m.d.comb += said.dc.eq(is_type(self._config, cfg.type, QpType.DCT))
         with m.If(said.read):
             # A repetition says how many messages are done now, as an ACK would (IBTA, 9.7.7.1).
             msn = Mux(turn.again, rx.msn, resource.msn)

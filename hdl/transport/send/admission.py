@@ -19,6 +19,7 @@ from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 from ..recovery.go_back_n import GO_BACK_N
 from ..recovery.policy import Recovery
 from ..recovery.segment import fit
+from .connected import connection_facts
 from .eligibility import behind_reads, wqe_holds
 from .prefetch_window import is_long
 from .redirect import Redirect
@@ -142,7 +143,8 @@ class RequestAdmission(wiring.Component):
     executes, at once, so that it has its entry only when that is over. ``stopped``, ``reset``: the
     QP is in error, or in RESET, by the rows that were read last; valid a cycle after they are here.
     ``started``: a QP's long message begins (``prefetch_window``); no other ``start`` comes while it
-    is valid.
+    is valid. ``apart``, on a card with DC: the WQE is given back, as its QP is not connected to its
+    destination.
 
     Latency: 2 cycles from ``start`` to the decision, 3 for a WQE that has its entry; at most
     ``PATIENCE`` + 1 more for room.
@@ -191,6 +193,7 @@ class RequestAdmission(wiring.Component):
                 "started": Out(stream.Signature(QpNumber)),
             }
             | ({"spent": In(1)} if paced else {})
+            | ({"apart": Out(1)} if config.dc else {})
         )
 
     def elaborate(self, platform):
@@ -254,6 +257,8 @@ class RequestAdmission(wiring.Component):
                     m.d.comb += self.way.eq(Redirect.BLOCK)
                     with m.If(blocked):
                         m.d.comb += [ended.eq(1), self.end.eq(1)]
+                        if self._config.dc:
+                            m.d.comb += self.apart.eq(self._connection.apart)
                     with m.Elif(room & self.free):
                         with m.If(local):
                             m.next = "EXECUTE"
@@ -393,6 +398,15 @@ class RequestAdmission(wiring.Component):
             m.d.comb += cause.eq(WcStatus.LOC_QP_OP_ERR)
         with m.Elif(misfit):
             m.d.comb += cause.eq(WcStatus.LOC_LEN_ERR)
+        if self._config.dc:
+            connection = connection_facts(m, self._config, wqe, self.destination, cfg)
+            self._connection = connection
+            with m.If(connection.apart):
+                m.d.comb += blocked.eq(1)
+            with m.If(connection.refused):
+                m.d.comb += self.fails.eq(1)
+                with m.If(~(self.stopped | malformed | bad | misfit)):
+                    m.d.comb += cause.eq(connection.status)
         return idle, stale.any(), blocked, cause
 
     def _behind_copies(self, m: Module, at_rows: Signal, copies: Value, found, limits) -> list:

@@ -14,12 +14,14 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import is_copy, unanswered
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpTx, ReadSink
+from hdl.ports.shared import asked_destination
 
 from ..outstanding.types import Append, Fail, Finish
 from ..recovery.go_back_n import GO_BACK_N
 from ..recovery.policy import Recovery
 from .admission import GidFacts, RequestAdmission
 from .checks import RequestChecks
+from .connected import DcAsked
 from .entry import RequestEntry
 from .keys import RequestKeys
 from .packets import RequestPackets
@@ -106,6 +108,7 @@ class Requester(wiring.Component):
             }
             | layout_setter_members(config)
             | ({"spent": Out(TableRead(QpNumber, 1))} if paced else {})
+            | ({"apart": Out(DcAsked)} if config.dc else {})
         )
 
     def elaborate(self, platform):
@@ -176,6 +179,12 @@ class Requester(wiring.Component):
         self._pending(m)
         if self._config.fast_registration:
             self._keys(m)
+        if self._config.dc:
+            m.d.comb += [
+                self.apart.valid.eq(admission.apart),
+                self.apart.qp.eq(row.qp),
+                self.apart.destination.eq(asked_destination(self.destination.row)),
+            ]
         return m
 
     def _turns(self, m: Module) -> None:

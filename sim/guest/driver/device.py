@@ -39,6 +39,7 @@ ALL_FEATURES = sum(
         *(one for one in RdmaFeature if one not in (RdmaFeature.EVENTS, RdmaFeature.QUEUE_ERROR)),
     )
 )
+_WITH_SRQ = RdmaFeature.XRC.mask | RdmaFeature.DC.mask  # what needs SRQ
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,9 @@ class VirtioPciDevice:
             raise DeviceError(f"Device does not offer VERSION_1: features {offered:#x}")
         features = offered & (self.options.features | Feature.VERSION_1.mask)
         if features & Feature.RING_PACKED.mask:
-            features &= ~(RdmaFeature.SRQ.mask | RdmaFeature.XRC.mask | RdmaFeature.PUSH.mask)
+            features &= ~(RdmaFeature.SRQ.mask | RdmaFeature.PUSH.mask | _WITH_SRQ)
         if not features & RdmaFeature.SRQ.mask:
-            features &= ~RdmaFeature.XRC.mask  # which needs it
+            features &= ~_WITH_SRQ
         for half in (0, 1):
             await self.common_write("driver_feature_select", half)
             await self.common_write("driver_feature", features >> 32 * half & 0xFFFF_FFFF)

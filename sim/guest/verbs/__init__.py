@@ -14,6 +14,7 @@ from sim.guest.verbs.address import AH, AHAttr, GlobalRoute
 from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
 from sim.guest.verbs.context import PD, Context
 from sim.guest.verbs.cq import CQ
+from sim.guest.verbs.dc import DcDestination, query_dct
 from sim.guest.verbs.event import AsyncEvent, EventQueue
 from sim.guest.verbs.gid import gid_bytes, gid_text
 from sim.guest.verbs.mkey import Interleaved, Mkey
@@ -39,6 +40,7 @@ __all__ = [
     "AsyncEvent",
     "CommandError",
     "Context",
+    "DcDestination",
     "DeviceError",
     "DmaMR",
     "DriverTimeout",
@@ -57,4 +59,5 @@ __all__ = [
     "SrqAttr",
     "gid_bytes",
     "gid_text",
+    "query_dct",
 ]

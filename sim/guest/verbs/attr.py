@@ -29,7 +29,8 @@ class QPInitAttr:
     """What a queue pair is created with. ``sq_sig_all``: every send request completes. ``srq``:
     takes the place of its receive queue, whose capacities then mean nothing. ``room``: requests
     that its virtqueues have room for, if these are more than the capacities. ``xrcd``: the domain
-    of an XRC target, which has nothing else of these; an XRC initiator has no ``rcq``. ``mp_wr``:
+    of an XRC target, which has nothing else of these; an XRC initiator has no ``rcq``, nor has one
+    of DC. A target of DC has ``dc_key``, an ``srq`` and no ``scq``. ``mp_wr``:
     each of its receive requests takes several packets."""
 
     qp_type: QpType = QpType.RC
@@ -40,6 +41,7 @@ class QPInitAttr:
     srq: SRQ | None = None
     room: int = 0
     xrcd: XRCD | None = None
+    dc_key: int = 0
     mp_wr: MpWr | None = None
 
 

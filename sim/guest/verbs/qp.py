@@ -54,12 +54,27 @@ _STEPS: dict[QpType, dict[QpState, QpAttrMask]] = {
         QpState.RTR: _RC_RTR,
         QpState.RTS: _RTS | QpAttrMask.TIMEOUT,
     },
+    QpType.DCI: {
+        QpState.INIT: _INIT,
+        QpState.RTR: QpAttrMask.STATE | QpAttrMask.PATH_MTU,
+        QpState.RTS: _RC_RTS,
+    },
+    QpType.DCT: {
+        QpState.INIT: _CONNECTED_INIT,
+        QpState.RTR: QpAttrMask.STATE
+        | QpAttrMask.AV
+        | QpAttrMask.PATH_MTU
+        | QpAttrMask.MIN_RNR_TIMER,
+    },
     QpType.UC: {QpState.INIT: _CONNECTED_INIT, QpState.RTR: _UC_RTR, QpState.RTS: _RTS},
     QpType.UD: {QpState.INIT: _DATAGRAM_INIT, QpState.RTR: QpAttrMask.STATE, QpState.RTS: _RTS},
     QpType.GSI: {QpState.INIT: _GSI_INIT, QpState.RTR: QpAttrMask.STATE, QpState.RTS: _RTS},
 }
 
-_XRC = (QpType.XRC_INI, QpType.XRC_TGT)
+_INITIATORS = (QpType.XRC_INI, QpType.DCI)
+_TARGETS = (QpType.XRC_TGT, QpType.DCT)
+#: Types without a receive queue of their own.
+_ONE_SIDED = (*_INITIATORS, *_TARGETS)
 _EVERYTHING = QpAttrMask((QpAttrMask.DEST_QPN << 1) - 1)
 _CAN_SEND = (QpState.RTS, QpState.SQD, QpState.SQE, QpState.ERR)
 
@@ -97,12 +112,15 @@ class QP(Resource):
         Raises RdmaError: EINVAL for capacities that the device or its virtqueues refuse, and for
         ``mp_wr`` with an SRQ or a CQ without offsets, EOPNOTSUPP for ``mp_wr``, ENOMEM.
         """
-        initiator, target = (init.qp_type == one for one in _XRC)
-        if not target and (init.scq is None or (init.rcq is None and not initiator)):
+        initiator, target = init.qp_type in _INITIATORS, init.qp_type == QpType.XRC_TGT
+        dynamic = init.qp_type == QpType.DCT
+        if dynamic and (init.rcq is None or init.srq is None):
+            raise RdmaError(errno.EINVAL, "A target of DC needs a receive CQ and an SRQ")
+        if not (target or dynamic) and (init.scq is None or (init.rcq is None and not initiator)):
             raise RdmaError(errno.EINVAL, "A queue pair needs a send and a receive CQ")
         if target and init.xrcd is None:
             raise RdmaError(errno.EINVAL, "An XRC target needs a domain")
-        if target:
+        if target or dynamic:
             init = replace(init, scq=None, cap=QPCap(0, 0, 0, 0, 0))
         if initiator or target:
             init = replace(init, rcq=None, cap=replace(init.cap, max_recv_wr=0, max_recv_sge=0))
@@ -127,6 +145,7 @@ class QP(Resource):
             max_inline_data=cap.max_inline_data,
             srqn=init.srq.srqn if init.srq else 0,
             xrcdn=init.xrcd.xrcdn if init.xrcd else 0,
+            dc_key=init.dc_key,
             **(init.mp_wr.fields() if init.mp_wr else {}),
         )
         qp = cls(pd, init, result.qpn)
@@ -143,9 +162,9 @@ class QP(Resource):
     @property
     def _queues(self) -> tuple[WorkQueue, ...]:
         """The queues that it uses."""
-        if self.qp_type == QpType.XRC_TGT:
+        if self.qp_type in _TARGETS:
             return ()
-        return (self.sq,) if self.srq or self.qp_type in _XRC else (self.sq, self.rq)
+        return (self.sq,) if self.srq or self.qp_type in _ONE_SIDED else (self.sq, self.rq)
 
     async def _set_up(self) -> None:
         config = self.ctx.device.config
@@ -291,14 +310,14 @@ class QP(Resource):
         await self._send_queue().post_batch(requests, self._send_element)
 
     def _send_queue(self) -> WorkQueue:
-        """Its send queue; RdmaError(EINVAL) of an XRC target, which has none."""
-        if self.qp_type == QpType.XRC_TGT:
+        """Its send queue; RdmaError(EINVAL) of a target of XRC or DC, which has none."""
+        if self.qp_type in _TARGETS:
             raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} has no send queue")
         return self.sq
 
     async def post_recv(self, requests: RecvWR | Sequence[RecvWR]) -> None:
         """Posts receive requests; errors as with ``post_send``, and EINVAL with an SRQ."""
-        if self.srq or self.qp_type in _XRC:
+        if self.srq or self.qp_type in _ONE_SIDED:
             raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} has no receive queue of its own")
         await self.rq.post_all(requests, self._receive_element)
 

@@ -32,6 +32,7 @@ _FLUSH = abi.WR_FLUSH.codec()
 _ATOMIC_WRITE = abi.WR_ATOMIC_WRITE.codec()
 _MKEY = abi.WR_MKEY.codec()
 _XRC = abi.WR_XRC.codec()
+_DC = abi.WR_DC.codec()
 
 _ATOMICS = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
 #: Requests that give an indirect key a layout.
@@ -146,6 +147,10 @@ class SendWR:
         """The receive queue that a request of an XRC initiator names; after the other setters, as
         it stands beside what they have set."""
         self.wr = _XRC.pack(self.wr, srq_num)
+
+    def set_wr_dc(self, destination: int) -> None:
+        """Where a request of an initiator of DC goes; after the other setters, likewise."""
+        self.wr = _DC.pack(self.wr, destination)
 
     def pack(self, inline: bytes | None) -> bytes:
         """The send queue element; ``inline`` is the payload of a request with INLINE."""

@@ -1,0 +1,72 @@
+"""The control commands about destinations and targets of DC (docs/extensions.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from firmware.dc.targets import Targets
+from firmware.objects import Destination, Limits, Objects, Refused
+from firmware.qp import check_address
+from firmware.qp_commands import QpCommands
+from hdl.abi.enums import AhFlags, QpState, QpType
+from hdl.abi.layout import Values
+from hdl.abi.virtio_rdma import QPN_BITS
+
+__all__ = ["DcCommands"]
+
+
+class DcCommands:
+    """CREATE and DESTROY_DC_DESTINATION, QUERY_DCT."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        objects: Callable[[], Objects],
+        qps: QpCommands,
+        targets: Targets,
+    ):
+        self._limits, self._objects, self._qps, self._targets = limits, objects, qps, targets
+
+    async def create(self, v: Values) -> dict[str, Any]:
+        """CREATE_DC_DESTINATION: the address is checked as that of a queue pair."""
+        objects = self._objects()
+        pd = objects.pds.get(v.pdn)
+        if any(v.reserved):
+            raise Refused("reserved fields are not 0")
+        if v.dctn >> QPN_BITS:
+            raise Refused(f"dctn {v.dctn:#x} has more than {QPN_BITS} bits")
+        names = ("dgid", "flow_label", "sgid_index", "hop_limit", "traffic_class")
+        ah = {
+            "grh": {name: v[name] for name in names},
+            "sl": v.sl,
+            "roce_dmac": v.dmac,
+            "ah_flags": AhFlags.GRH,
+            "port_num": 1,
+        }
+        check_address(self._limits, ah, objects.gids)
+        made = objects.destinations.add(lambda: Destination(pd, v.dctn, v.dc_key, ah))
+        pd.users += 1
+        return {"destination": made.number}
+
+    async def destroy(self, v: Values) -> None:
+        """DESTROY_DC_DESTINATION: requests that go on naming it end with LOC_QP_OP_ERR, unless
+        they are on their way."""
+        destination = self._objects().destinations.get(v.destination)
+        destination.pd.users -= 1
+        self._objects().destinations.remove(destination.number)
+
+    async def query_target(self, v: Values) -> dict[str, Any]:
+        """QUERY_DCT: its connections; the next wrong key is an event again."""
+        dct = self._qps.find(v.qpn)
+        if dct.type != QpType.DCT:
+            raise Refused(f"QP {v.qpn:#x} is no target of DC")
+        counts = self._targets.counts(dct)
+        counts.told = False
+        return {
+            "state": int(dct.state == QpState.RTR),
+            "contexts": self._targets.alive(dct),
+            "connects": counts.connects,
+            "key_violations": counts.key_violations,
+            "refused_busy": counts.refused_busy,
+        }

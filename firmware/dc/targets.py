@@ -1,0 +1,225 @@
+"""The targets of one guest function, and the ends of the connections to them.
+
+An end has the row of a queue pair that nobody else has, as a shared receive queue has: it is the
+responder of an RC queue pair, and its receive requests are those of the target's queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from firmware.dc.context import (
+    Context,
+    Dct,
+    Finding,
+    Peer,
+    RefusalLimit,
+    answer,
+    end,
+    granted,
+    judge,
+)
+from firmware.dc.packets import Connect, ControlPacket, Disconnect, ReplyStatus
+from firmware.device import Operations
+from firmware.objects import Objects, Qp, Refused
+from firmware.qp import target_number
+from firmware.qp_commands import QpCommands
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import AhFlags, EventType, QpState, QpType
+from hdl.abi.layout import Values
+
+__all__ = ["TargetCounts", "Targets"]
+
+#: Time that a row is not used again, so that packets of the last connection have gone, ns.
+QUARANTINE = 16_000_000
+
+
+@dataclass
+class TargetCounts:
+    """Of a target: see ``rsp_query_dct``. ``told``: it has had the event of a wrong key."""
+
+    connects: int = 0
+    key_violations: int = 0
+    refused_busy: int = 0
+    told: bool = False
+
+
+@dataclass
+class _End:
+    """``progress``: of its row, when it was looked at last."""
+
+    context: Context
+    dct: Qp
+    qp: Qp
+    progress: tuple[int, ...] = ()
+
+
+class Targets:
+    """Serves CONNECT and DISCONNECT. ``transmit`` sends a packet to an address."""
+
+    def __init__(
+        self,
+        hardware: Operations,
+        objects: Callable[[], Objects],
+        qps: QpCommands,
+        transmit: Callable[[ControlPacket, dict, int], Awaitable[None]],
+        report: Callable[..., None],
+    ):
+        self._hardware, self._objects, self._qps = hardware, objects, qps
+        self._transmit, self._report = transmit, report
+        self._ends: dict[int, _End] = {}
+        #: Rows whose connections have ended, and when, oldest first.
+        self._resting: deque[tuple[int, int]] = deque()
+        self._refusals = RefusalLimit()
+        #: ns that a row rests.
+        self.quarantine = QUARANTINE
+        self._counts: dict[int, TargetCounts] = {}
+
+    def forget(self) -> None:
+        """The function has been reset: all of it is gone."""
+        self._ends.clear()
+        self._resting.clear()
+        self._counts.clear()
+
+    def counts(self, dct: Qp) -> TargetCounts:
+        """What has become of CONNECTs to a target."""
+        return self._counts.setdefault(dct.qpn, TargetCounts())
+
+    def alive(self, dct: Qp) -> int:
+        """Connections to a target now."""
+        return sum(one.dct is dct for one in self._ends.values())
+
+    async def step(self, now: int) -> None:
+        """Ends what has been quiet for its keep time, and lets rows be used again."""
+        for one in list(self._ends.values()):
+            row = await self._hardware.read_fields("qp_rx", one.qp.number, "psn", "replay_seq")
+            if (progress := tuple(row.values())) != one.progress:
+                one.progress, one.context = progress, one.context.hear(now)
+            elif one.context.over(now):
+                await self._free(one, now)
+        while self._resting and now - self._resting[0][0] >= self.quarantine:
+            self._give_back(self._resting.popleft()[1])
+
+    def _give_back(self, pair: int) -> None:
+        self._objects().contexts.pop(pair)
+        self._objects().qps.give_back(pair)
+
+    async def leave(self, dct: Qp) -> None:
+        """A target receives nothing any more: its connections end, and the requests that they hold
+        end flushed, before this returns."""
+        for one in [one for one in self._ends.values() if one.dct is dct]:
+            await self._free(one, None)
+
+    async def connect(self, now: int, packet: Connect, peer: Peer, gid_index: int) -> None:
+        """A CONNECT has come to the address ``gid_index``."""
+        found = self._objects().qps.find(
+            abi.qp_index(packet.dest, self._objects().limits.config.qps)
+        )
+        dct = found if found is not None and found.qpn == packet.dest else None
+        if dct is not None and dct.type != QpType.DCT:
+            dct = None
+        ends = (one for one in self._ends.values() if one.context.is_of(packet, peer))
+        known = next((one.context for one in ends if one.dct is dct), None)
+        finding = judge(packet, None if dct is None else self._asked(dct), known)
+        if dct is not None and finding is Finding.WRONG_KEY:
+            self._violated(dct)
+        if dct is not None and finding is Finding.NEW:
+            known = await self._accept(now, packet, dct, peer, gid_index)
+            finding = Finding.NEW if known is not None else Finding.BUSY
+        refuses = finding.status in (ReplyStatus.REFUSED, ReplyStatus.IMPOSSIBLE)
+        if refuses and not self._refusals.allows(now):
+            return
+        timer = 0 if dct is None else dct.attrs["min_rnr_timer"]
+        reply = answer(packet, finding, known, timer)
+        ah = _address(peer, gid_index, None if dct is None else dct)
+        await self._transmit(reply, ah, 0 if dct is None else dct.attrs["pkey_index"])
+
+    def _asked(self, dct: Qp) -> Dct:
+        """A target, as a CONNECT sees it."""
+        return Dct(
+            dct.qpn,
+            dct.init["dc_key"],
+            dct.state == QpState.RTR,
+            dct.attrs["path_mtu"],
+            dct.attrs["min_rnr_timer"],
+            self._objects().limits.device["max_dc_init_rd_atom"],
+        )
+
+    def _violated(self, dct: Qp) -> None:
+        """Somebody does not have the key: one event until the target is asked."""
+        counts = self.counts(dct)
+        counts.key_violations = counts.key_violations + 1 & 0xFFFF_FFFF
+        if not counts.told:
+            counts.told = True
+            self._report(EventType.DCT_KEY_VIOLATION, number=dct.qpn)
+
+    async def _accept(
+        self, now: int, packet: Connect, dct: Qp, peer: Peer, gid_index: int
+    ) -> Context | None:
+        """Makes an end; None when there is no row, or no room for its READs."""
+        objects, counts, asked = self._objects(), self.counts(dct), self._asked(dct)
+        try:
+            part = objects.slices.take(min(packet.depth, asked.depth))
+        except Refused:
+            part = None
+        try:
+            pair = objects.qps.lend() if part is not None else None
+        except Refused:
+            pair = None
+        if part is None or pair is None:
+            if part is not None:
+                objects.slices.give(part)
+            counts.refused_busy = counts.refused_busy + 1 & 0xFFFF_FFFF
+            return None
+        counts.connects = counts.connects + 1 & 0xFFFF_FFFF
+        context = granted(packet, asked, objects.next_qpn(pair), peer, now)
+        attrs = Values(dict(dct.attrs))
+        attrs["ah_attr"] = _address(peer, gid_index, dct)
+        attrs["dest_qp_num"], attrs["rq_psn"] = packet.channel, packet.psn
+        attrs["path_mtu"], attrs["max_dest_rd_atomic"] = packet.mtu, context.depth
+        qp = Qp(dct.pd, None, dct.recv_cq, dct.init, attrs, dct.srq, pair, context.number, part)
+        qp.connected = target_number(dct.qpn)
+        objects.contexts[pair] = qp
+        self._ends[pair] = _End(context, dct, qp)
+        await self._qps.begin_end(qp)
+        return context
+
+    async def disconnect(self, now: int, packet: Disconnect, peer: Peer, gid_index: int) -> None:
+        """A DISCONNECT has come: it is answered, whatever it finds."""
+        pair = abi.qp_index(packet.dest, self._objects().limits.config.qps)
+        one = self._ends.get(pair)
+        ends, reply = end(packet, peer, None if one is None else one.context)
+        if ends and one is not None:
+            await self._free(one, now)
+        dct = None if one is None else one.dct
+        pkey = 0 if dct is None else dct.attrs["pkey_index"]
+        await self._transmit(reply, _address(peer, gid_index, dct), pkey)
+
+    async def _free(self, one: _End, now: int | None) -> None:
+        """Ends a connection; its row rests before it is used again. ``now``: None if the time is
+        not known, and then it rests from the next look on."""
+        del self._ends[one.qp.number]
+        await self._qps.end_end(one.qp)
+        last = self._resting[-1][0] if self._resting else 0
+        self._resting.append((last if now is None else now, one.qp.number))
+
+
+def _address(peer: Peer, gid_index: int, dct: Qp | None) -> dict:
+    """Back to where a packet has come from; all else as the target's attributes say."""
+    given = dct.attrs["ah_attr"] if dct is not None else None
+    grh = {
+        "dgid": peer.gid,
+        "flow_label": given["grh"]["flow_label"] if given else 0,
+        "sgid_index": gid_index,
+        "hop_limit": given["grh"]["hop_limit"] if given else 64,
+        "traffic_class": given["grh"]["traffic_class"] if given else 0,
+    }
+    return {
+        "grh": grh,
+        "roce_dmac": peer.mac,
+        "sl": given["sl"] if given else 0,
+        "ah_flags": AhFlags.GRH,
+        "port_num": 1,
+    }

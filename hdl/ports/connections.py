@@ -1,0 +1,32 @@
+"""Between the registers and what serves the connections of DC."""
+
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out, Signature
+
+from .headers import ReceivedControl, SentControl
+from .numbers import QpNumber
+from .shared import DC_NUMBER
+
+__all__ = ["ConnectionPort"]
+
+
+class ConnectionPort(Signature):
+    """Seen from the registers. ``received``: packets that have come; ``sent``: those to send.
+    ``qp``: of which ``asked`` and ``destination`` tell, a cycle later; ``forget``: pulse, nothing
+    is asked by ``qp``. ``asks`` counts requests that were held, ``dropped`` packets without room;
+    ``now``: cycles since a reset of the rooms."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "received": In(stream.Signature(ReceivedControl)),
+                "sent": Out(stream.Signature(SentControl)),
+                "qp": Out(QpNumber),
+                "forget": Out(1),
+                "asked": In(1),
+                "destination": In(DC_NUMBER),
+                "asks": In(8),
+                "dropped": In(32),
+                "now": In(64),
+            }
+        )
