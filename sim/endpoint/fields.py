@@ -134,7 +134,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
     "write_mem": {"mr": _HANDLE, "offset": Field(bits(64), 0), "data": Field(HEX)},
     "read_mem": {"mr": _HANDLE, "offset": Field(bits(64), 0), "length": _DATA},
     "create_qp": {
-        "type": Field(member(QpType), "RC"),
+        "type": Field(member(QpType, QpType.DCI, QpType.DCT), "RC"),
         "max_send_wr": Field(bits(32), 64),
         "max_recv_wr": Field(bits(32), 64),
         "max_send_sge": Field(bits(32), None),

@@ -88,9 +88,9 @@ def bits(count: int) -> Kind:
     return integer(0, (1 << count) - 1)
 
 
-def member(kind: type[IntEnum]) -> Kind:
-    """The name of a member."""
-    names = list(kind.__members__)
+def member(kind: type[IntEnum], *without: IntEnum) -> Kind:
+    """The name of a member that is none of ``without``."""
+    names = [one.name for one in kind if one not in without]
 
     def parse(value: Any) -> IntEnum:
         if not isinstance(value, str) or value not in names:

@@ -112,20 +112,28 @@ class DcBench(Bench):
 
     def receive(self, packet, *, gid=PEER, pkey=0xFFFF):
         """A packet comes; what is sent then."""
-        self.net.inbox.append(
-            {
-                "opcode": packet.OPCODE,
-                "dest_qp": packet.dest,
-                "psn": packet.psn,
-                "pkey": pkey,
-                "function": 1,
-                "gid_index": 1,
-                "src_gid": int.from_bytes(gid, "little"),
-                "src_mac": int.from_bytes(MAC, "little"),
-                "content": int.from_bytes(packet.pack(), "little"),
-            }
-        )
+        self.net.inbox.append(self.row_of(packet, gid=gid, pkey=pkey))
         return self.step()
+
+    @staticmethod
+    def row_of(packet, *, gid=PEER, pkey=0xFFFF):
+        """A packet, as the card has it."""
+        return {
+            "opcode": packet.OPCODE,
+            "dest_qp": packet.dest,
+            "psn": packet.psn,
+            "pkey": pkey,
+            "function": 1,
+            "gid_index": 1,
+            "src_gid": int.from_bytes(gid, "little"),
+            "src_mac": int.from_bytes(MAC, "little"),
+            "content": int.from_bytes(packet.pack(), "little"),
+        }
+
+    @property
+    def gids(self):
+        """Addresses of one function."""
+        return self.function.commands.limits.config.gids
 
     def asks(self, **changes):
         plain = dict(dest=self.dct, psn=0x5000, mtu=1, depth=4, channel=0x400011)
@@ -307,6 +315,18 @@ def test_t_d17_mtu_and_version():
     bench = DcBench()
     assert bench.receive(bench.asks(mtu=4))[0].status == ReplyStatus.IMPOSSIBLE
     assert bench.receive(bench.asks(version=2))[0].status == ReplyStatus.IMPOSSIBLE
+
+
+def test_t_d18_another_function():
+    """T-D18: the target of one function is none of another's, whose addresses are others."""
+    bench = DcBench(config=dataclasses.replace(DC, functions=2))
+    row = bench.row_of(bench.asks()) | {"function": 2, "gid_index": bench.gids + 1}
+    bench.net.inbox.append(row)
+    (reply,) = bench.step()
+    assert reply.status == ReplyStatus.REFUSED
+    assert bench.net.row["av.sgid_index"] == bench.gids + 1
+    (reply,) = bench.receive(bench.asks())
+    assert (reply.status, bench.net.row["av.sgid_index"]) == (ReplyStatus.ACCEPTED, 1)
 
 
 def test_another_partition_is_dropped():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cocotb.triggers import Timer
 
-from hdl.abi.enums import EventType, Mtu, QpAttrMask, QpState, WcStatus, WrOpcode
-from sim.guest.verbs import QPAttr, RdmaError, query_dct
+from hdl.abi.enums import EventType, Mtu, QpAttrMask, QpState, QpType, WcStatus, WrOpcode
+from sim.guest.verbs import QP, QPAttr, QPInitAttr, RdmaError, query_dct
 from sim.models.impairments import Impairments
 from tests.nic.dc import KEY, LENGTH, Dc, Target
 
@@ -169,6 +169,33 @@ async def t_d15_d16_target_goes_in_a_message(dut):
     assert (wc.wr_id, wc.status) == (3, WcStatus.RETRY_EXC_ERR)
     assert (await query_dct(target.qp)).contexts == 0
     await target.qp.close()
+    await p.well()
+
+
+@cocotb.test()
+async def t_d3_more_initiators_than_contexts(dut):
+    """T-D3: the target's card has a queue pair left: the initiators wait for their turn, and all
+    arrive."""
+    p = await Dc.up(dut)
+    (target,) = p.targets
+    spare = []
+    while True:
+        try:
+            init = QPInitAttr(QpType.DCT, rcq=target.cq, srq=target.srq, dc_key=1)
+            spare.append(await QP.create(target.pd, init))
+        except RdmaError:
+            break
+    await spare.pop().close()
+    assert target.node.function.commands.dc is not None
+    target.node.function.commands.dc.targets.quarantine = 50_000  # ns, so that it takes less time
+    qps = [await p.initiator() for _ in range(4)]
+    await target.post(*range(4))
+    for n, qp in enumerate(qps):
+        await qp.post_send(p.send(100 * n, 100, n))
+    assert sorted(wc.wr_id for wc in await p.cq.wait(4, timeout_ns=200_000_000)) == [0, 1, 2, 3]
+    assert len(await target.done(4)) == 4
+    asked = await query_dct(target.qp)
+    assert asked.connects == 4 and asked.refused_busy > 0
     await p.well()
 
 
