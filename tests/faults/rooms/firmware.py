@@ -166,4 +166,25 @@ FAULTS = (
         new="v.npages * PAGE_ENTRY_SIZE",
         tests=("tests/firmware/test_two_levels.py::test_a_first_level_may_end_where_memory_does",),
     ),
+    Fault(
+        name="dc-key-not-compared",
+        what="a target of DC lets everybody connect who knows its number",
+        because=FIRMWARE,
+        file="firmware/dc/context.py",
+        old="connect.key != dct.key",
+        new="connect.key == dct.key + 1",
+        tests=(
+            "tests/firmware/dc/test_context.py::test_who_does_not_know_the_key_learns_nothing",
+            "tests/firmware/test_dc.py::test_t_d4_wrong_key",
+        ),
+    ),
+    Fault(
+        name="dc-closes-before-all-is-answered",
+        what="an initiator of DC closes a connection on which requests are under way",
+        because=FIRMWARE,
+        file="firmware/dc/initiators.py",
+        old="if one.held and drained:",
+        new="if one.held:",
+        tests=("tests/firmware/test_dc.py::test_initiator_changes_its_target",),
+    ),
 )

@@ -152,4 +152,11 @@ FAULTS = (
         ),
         tests=REQUEST_KEYS + OUTSTANDING,
     ),
+    # DC.
+    Fault(
+        name="dc-packets-to-queue-pairs",
+        what="packets that open and close connections of DC go to the QPs and not to the firmware",
+        force=Force("hdl.transport.connections:Connections", "control", stuck(0)),
+        tests=("tests/transport/test_connections.py::test_packets_that_came",),
+    ),
 )
