@@ -160,9 +160,9 @@ class NicConfig:
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
             loopback, ipv6, latency, parity, packed, placement, persistence, memcpy, xrc, mp_wr,
-            mkeys, push, dc: switches of ``CardFeature``. A card without a feature refuses what needs
-            it and costs nothing for it. persistence: whether the host keeps what reaches its memory
-            when the power fails.
+            mkeys, push, dc: switches of ``CardFeature``. A card without a feature refuses what
+            needs it and costs nothing for it. persistence: whether the host keeps what reaches its
+            memory when the power fails.
     """
 
     width: int = 512

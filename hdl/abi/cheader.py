@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from enum import Enum, EnumType
 
-from hdl.abi import enums, virtio_rdma
+from hdl.abi import enums, push, virtio_rdma
 from hdl.abi.layout import Array, Bytes, Field, Kind, Scalar, Struct, Union
 
 __all__ = ["c_header", "c_name"]
@@ -19,7 +19,7 @@ __all__ = ["c_header", "c_name"]
 PREFIX = "virtio_rdma_"
 #: Scalars by size. Those of several bytes are little-endian on any machine.
 _TYPES = {1: "uint8_t", 2: "vrdma_le16", 4: "vrdma_le32", 8: "vrdma_le64"}
-#: Numbers of ``virtio_rdma`` that no enumeration holds.
+#: Numbers of ``virtio_rdma`` and ``push`` that no enumeration holds.
 _CONSTANTS = (
     "ABI_VERSION",
     "MAX_CQ_LIMIT",
@@ -93,7 +93,8 @@ def c_header(counters: Sequence[tuple[str, int]] = ()) -> str:
     counters: name and words of 32 bits of each counter behind ``counter_window``, in their order.
     """
     lines = [_HEAD]
-    lines += [_define(name, getattr(virtio_rdma, name)) for name in _CONSTANTS]
+    numbers = vars(push) | vars(virtio_rdma)
+    lines += [_define(name, numbers[name]) for name in _CONSTANTS]
     lines.append(_QUEUES)
     for cls in vars(enums).values():
         if isinstance(cls, EnumType) and cls.__module__ == enums.__name__:

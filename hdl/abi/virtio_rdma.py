@@ -30,14 +30,7 @@ from hdl.abi.layout import (
     nested,
     u8,
 )
-from hdl.abi.push import (  # noqa: F401 - the numbers are in the C header
-    CFG_TYPE_PUSH,
-    PUSH_BAR,
-    PUSH_MAGIC,
-    PUSH_MOST_BYTES,
-    PUSH_PIECE,
-    PUSH_SLOT_BYTES,
-)
+from hdl.abi.push import PUSH_PIECE
 from hdl.abi.regions import REGION_MEMORY
 
 #: Version of the layouts here; grows whenever an offset, a size or a number changes.

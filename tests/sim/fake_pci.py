@@ -20,7 +20,12 @@ FUNCTION = 1
 BAR = 2
 COMMON, ISR, DEVICE, NOTIFY, TABLE = 0x000, 0x100, 0x200, 0x1000, 0x2000
 MULTIPLIER = 4
-_LACKING = (Feature.RING_PACKED, Feature.SR_IOV, Feature.NOTIF_CONFIG_DATA)
+_LACKING = (
+    Feature.RING_PACKED,
+    Feature.SR_IOV,
+    Feature.NOTIF_CONFIG_DATA,
+    RdmaFeature.PUSH,
+)
 OFFERED = sum(f.mask for f in (*Feature, *RdmaFeature) if f not in _LACKING)
 
 

@@ -446,6 +446,5 @@ class VirtioPciDevice:
     async def ring(self, queue: VirtQueue, data: bytes) -> None:
         """Writes to a queue's doorbell."""
         window = self.windows[CfgType.NOTIFY]
-        value = int.from_bytes(data, "little")
-        addr = window.offset + queue.doorbell
+        addr, value = window.offset + queue.doorbell, int.from_bytes(data, "little")
         await self.platform.mmio.write(self.function, window.bar, addr, len(data), value)
