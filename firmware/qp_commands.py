@@ -279,9 +279,7 @@ class QpCommands:
         for table in QP_TABLES:
             if table not in ("qp_cfg", "qp_fetch", "qp_tx"):
                 await self._hardware.write_row(table, qp.number, {})
-        if qp.slice is not None:
-            self._objects().slices.give(qp.slice)
-            qp.slice = None
+        self._give_slice(qp)
 
     async def configure(self, qp: Qp, state: QpState) -> None:
         """Writes the QP's configuration, in ``state``. A target of DC receives nothing by itself:
@@ -381,6 +379,10 @@ class QpCommands:
             await self._hardware.drop_queue(queue)
         if windows:
             await self._windows.release(qp.number)
+        self._give_slice(qp)
+
+    def _give_slice(self, qp: Qp) -> None:
+        """Frees its part of the pool of READ requests."""
         if qp.slice is not None:
             self._objects().slices.give(qp.slice)
             qp.slice = None

@@ -9,8 +9,10 @@ import pytest
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import EventType, Mtu, QpAttrMask, QpState, QpType, WcStatus, WrOpcode
+from hdl.wire.opcodes import DcControl
 from sim.guest.verbs import QP, QPAttr, QPInitAttr, RdmaError, query_dct
 from sim.models.impairments import Impairments
+from sim.wire.pcap import read_pcap
 from tests.nic.dc import KEY, LENGTH, Dc, Target
 
 RESET = QPAttr(qp_state=QpState.RESET)
@@ -221,4 +223,68 @@ async def t_d16_initiators_go(dut):
     await target.done(2)
     with pytest.raises(RdmaError):
         await p.targets[0].qp.post_send(p.send(0, 1))
+    await p.well()
+
+
+@cocotb.test()
+async def t_d8_context_goes_without_an_answer(dut):
+    """T-D8: a WRITE was executed, its answer is lost, and the target's end goes meanwhile: the
+    WRITE is not executed again, and ends with RETRY_EXC_ERR."""
+    p = await Dc.up(dut)
+    (target,) = p.targets
+    p.qp = await p.initiator(timeout=8, retry_cnt=1)
+    await p.qp.post_send(p.request(WrOpcode.RDMA_WRITE, 0, 64, 1))
+    await p.good()
+    back = p.system.testbench.wires[1]
+    back.impair(Impairments(loss=1.0))
+    await p.qp.post_send(p.request(WrOpcode.RDMA_WRITE, 64, 64, 2, place=0))
+    for _ in range(100):
+        if np.array_equal(target.mr.read(64), p.data[64:128]):
+            break
+        await Timer(1, "us")
+    assert np.array_equal(target.mr.read(64), p.data[64:128])
+    target.mr.write(np.zeros(64, np.uint8))
+    await target.qp.modify(RESET, QpAttrMask.STATE)
+    back.impair()
+    (wc,) = await p.done()
+    assert (wc.wr_id, wc.status) == (2, WcStatus.RETRY_EXC_ERR)
+    assert not target.mr.read(64).any()
+    await p.well()
+
+
+@cocotb.test()
+async def t_d9_old_packets(dut):
+    """T-D9: packets of a connection that is over come again when its row has another one: they
+    name the number of before, and are dropped; the CONNECT makes an end that nobody uses."""
+    p = await Dc.up(dut)
+    (target,) = p.targets
+    dc = target.node.function.commands.dc
+    assert dc is not None
+    dc.targets.quarantine = 1000  # ns
+    await target.post(*range(4))
+    p.system.testbench.wires[0].capture("dc.pcap")
+    rows = set()
+    for n in range(2):
+        await p.qp.post_send(p.send(0, 64, n))
+        await p.good()
+        await target.done()
+        rows |= set(target.node.function.commands.objects.contexts)
+        while not n and (await query_dct(target.qp)).contexts:
+            await Timer(5, "us")
+    p.system.testbench.wires[0].end_capture()
+    assert len(rows) == 1  # the same row, with another number
+    frames = [frame for _, frame in read_pcap("dc.pcap") if frame[:6] == bytes(target.node.mac)]
+    opcodes = [frame[42] for frame in frames]
+    first = frames[: opcodes.index(DcControl.DISCONNECT) + 1]
+    assert [frame[42] for frame in first] == [DcControl.CONNECT, 0xC4, DcControl.DISCONNECT]
+    before = await target.node.counters()
+    for frame in first:
+        p.system.testbench.wires[1].inject(frame)
+    await Timer(30, "us")
+    after = await target.node.counters()
+    assert after["unknown_qp"] - before["unknown_qp"] == 1
+    await p.qp.post_send(p.send(0, 64, 2))
+    await p.good()
+    await target.done()
+    assert (await query_dct(target.qp)).connects >= 3
     await p.well()
