@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hdl.config import VERSION
 from hdl.csr.blocks import TABLES
+from hdl.csr.connections import RECEIVED, SENT
 from hdl.csr.row_layouts import FILE, described
 from sim.make import deb
 from sim.make.deb import File
@@ -49,7 +50,8 @@ def modules() -> list[Path]:
 def _files() -> dict[str, File]:
     """All files of the package, by their paths below a system's root."""
     library = f"usr/lib/{NAME}"
-    rows = described({info.row for info in TABLES.values() if info.row is not None})
+    tables = {info.row for info in TABLES.values() if info.row is not None}
+    rows = described(tables | {RECEIVED, SENT})
     files = {f"{library}/{path}": File((env.REPO / path).read_bytes()) for path in modules()}
     files[f"{library}/{FILE.relative_to(env.REPO)}"] = File(rows.encode())
     for program in (NAME, "rocinante-trace"):
