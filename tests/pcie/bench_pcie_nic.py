@@ -1,11 +1,15 @@
 """RDMA between two QPs of one card behind cocotbext-pcie's block, link and root complex."""
 
 import os
+import random
 
 import cocotb
 
 from hdl.abi import virtio_pci as abi
+from hdl.abi.enums import SendFlags, WcStatus, WrOpcode
+from hdl.abi.push import PUSH_BAR, PUSH_SLOT_BYTES
 from hdl.abi.virtio_pci import MsixControl
+from hdl.abi.virtio_rdma import qp_index
 from hdl.config import FUNCTION_RDMA
 from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
 from hdl.csr.counter_names import AROUND
@@ -13,11 +17,13 @@ from hdl.host import config_space as space
 from sim.bench.system import System
 from sim.guest.driver.pci import PciFunction, find_windows
 from sim.guest.driver.shim import ConfigSpaces
-from tests.nic.small_traffic import SmallTraffic
+from sim.guest.verbs import SendWR
+from tests.nic.small_traffic import PATIENCE_NS, VISIBLE, SmallTraffic
 from tests.pcie.platform import PcieBus, PcieNicTestbench
-from tests.pcie.test_pcie_nic import CONFIG
+from tests.pcie.test_pcie_nic import CONFIGS
 
 PTILE = os.environ["BLOCK"] == "ptile"
+CONFIG = CONFIGS[os.environ["BLOCK"]]
 
 
 @cocotb.test()
@@ -169,3 +175,31 @@ async def function_level_reset(dut):
     for other in (0, CONFIG.management_function):
         assert await host.block.reset_function(other) < 20
     await (await SmallTraffic.start(node, testbench)).run()
+
+
+@cocotb.test(skip=PTILE)
+async def pushes(dut):
+    """WQEs that come with their doorbell, a packet for each piece; and one that is torn."""
+    testbench = PcieNicTestbench(dut, config=CONFIG, memory=16 << 20)
+    system = await System.on(testbench, deadline_cycles=200_000, loopback=False)
+    node = system.nodes[0]
+    device, registers = node.context.device, node.registers
+    traffic = await SmallTraffic.start(node, testbench)
+    _, theirs = traffic.mrs
+    for length in (1, 40, 48, 149):
+        octets = random.Random(length).randbytes(length)
+        flags = SendFlags.SIGNALED | SendFlags.INLINE
+        request = SendWR(length, WrOpcode.RDMA_WRITE, (), flags, inline_data=octets)
+        request.set_wr_rdma(theirs.rkey, theirs.iova + length)
+        await traffic.qps[0].post_send(request)
+        (wc,) = await traffic.cqs[0].wait(1, timeout_ns=PATIENCE_NS)
+        assert wc.status == WcStatus.SUCCESS
+        await testbench.cycles(VISIBLE)
+        assert theirs.read(length, length).tobytes() == octets
+    counts = await registers.pushes()
+    assert counts == dict.fromkeys(counts, 0) | {"taken": 4}, counts
+    slot = PUSH_SLOT_BYTES * qp_index(traffic.qps[0].qp_num, device.config.max_qp)
+    await testbench.hosts[0].mmio.write_combined(device.function, PUSH_BAR, slot + 4, bytes(60))
+    await testbench.cycles(VISIBLE)
+    assert (await registers.pushes())["torn"] == 1
+    assert not [name for name in AROUND if (await node.counters())[name]]

@@ -1,5 +1,6 @@
 """The whole card when one of its guests has no tag left: completions of its reads never come."""
 
+import os
 import random
 
 import cocotb
@@ -14,7 +15,9 @@ from sim.guest.driver.errors import NeedsReset
 from sim.wire.packets import dissect
 from tests.nic.pair import LENGTH, Pair
 from tests.pcie.platform import PcieNicTestbench
-from tests.pcie.test_pcie_nic import CONFIG
+from tests.pcie.test_pcie_nic import CONFIGS
+
+CONFIG = CONFIGS[os.environ["BLOCK"]]
 
 #: A retry comes soon, and not often: what a time-out of the peer takes is not what is tested.
 OPTIONS = QpOptions(mtu=Mtu.MTU_1024, timeout=4, retry_cnt=2)

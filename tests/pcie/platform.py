@@ -14,6 +14,7 @@ from cocotbext.axi import AddressSpace
 from cocotbext.pcie.core import RootComplex
 
 from hdl.abi import virtio_pci as abi
+from hdl.abi.push import PUSH_BAR
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
 from hdl.host import config_space as space
@@ -74,6 +75,18 @@ class PcieBus:
         await window.write(addr, value.to_bytes(size, "little"))
 
 
+class PushShim(ShimMmio):
+    """With the writes of a push window, each of which is one packet."""
+
+    def __init__(self, host: PcieNicHost):
+        super().__init__(PcieBus(host))
+        self._host = host
+
+    async def write_combined(self, function: int, bar: int, addr: int, data: bytes) -> None:
+        """See ``PushMmio``."""
+        await self._host.functions[function].bar_window[bar].write(addr, data)
+
+
 class PcieNicHost(PythonHost):
     """One host with its card; implements ``sim.guest.driver.platform.Platform``."""
 
@@ -95,7 +108,7 @@ class PcieNicHost(PythonHost):
         region = self.rc.mem_pool.alloc_region(size)
         base = region.get_absolute_address(0)
         self.memory = GuestMemory(np.frombuffer(region.mem, np.uint8), base=base, seed=shuffle)
-        self.mmio = ShimMmio(PcieBus(self))
+        self.mmio = PushShim(self)
         self.functions: list[Any] = []
 
     def _msix(self, guests: range) -> dict[str, Any]:
@@ -126,6 +139,8 @@ class PcieNicHost(PythonHost):
                 function.device_id = abi.DEVICE_ID_RDMA
                 function.configure_bar(space.BAR_REGISTERS, space.REGISTERS_BYTES)
                 function.configure_bar(space.BAR_NOTIFY, space.notify_bytes(self.config.queues))
+                if self.config.push:
+                    function.configure_bar(PUSH_BAR, space.push_bytes(self.config.guest))
                 self.block.extend(n, space.rdma_image(self.config.guest))
 
     async def enumerate(self) -> None:

@@ -1,5 +1,7 @@
 """The whole NIC behind cocotbext-pcie's models of a block and its root complex."""
 
+from dataclasses import replace
+
 import pytest
 
 from hdl.config import NicConfig
@@ -17,14 +19,17 @@ CONFIG = NicConfig(
 #: Cycles of a quarantine: longer than this root complex and its block ever hold a completion.
 QUARANTINE = 1 << 16
 CORES = {"pcie4": "PcieNic", "ptile": "PTileNic"}
+#: P-Tile's adapter has no push window.
+CONFIGS = {"pcie4": replace(CONFIG, push=True), "ptile": CONFIG}
 
 
 def nic_model(block):
     core = f"hdl.pcie_nic:{CORES[block]}"
+    config = CONFIGS[block]
     rtl = Rtl(
-        core, {"config": CONFIG, "timeout": TIMEOUT, "quarantine": QUARANTINE}, name=f"{block}_nic"
+        core, {"config": config, "timeout": TIMEOUT, "quarantine": QUARANTINE}, name=f"{block}_nic"
     )
-    return build(rtl, config=CONFIG, nics=1, with_models=False, fast=False)
+    return build(rtl, config=config, nics=1, with_models=False, fast=False)
 
 
 @pytest.mark.slow  # each needs a model of its own; it runs for two minutes
