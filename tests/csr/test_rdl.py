@@ -17,7 +17,10 @@ from hdl.csr.map import row_map
 from hdl.csr.rdl import _field, described, sentence, system_rdl
 from sim.make import registers
 
-CONFIGS = {"default": registers.described(), "narrow": NicConfig(width=64, qps=1024, network=8, dc=True)}
+CONFIGS = {
+    "default": registers.described(),
+    "narrow": NicConfig(width=64, qps=1024, network=8, dc=True),
+}
 
 
 def access(field: FieldNode) -> Access:

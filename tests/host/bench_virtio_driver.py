@@ -43,7 +43,7 @@ async def driver_brings_the_device_up(dut):
         }
         await device.notify(queue)
     await host.tick(20)
-    assert host.doorbells == [Doorbell(number, 1, 0) for number in numbers]
+    assert host.doorbells == [Doorbell(number, 1, 0, 1) for number in numbers]
     for vector in (3, 0, 7):
         await host.send("interrupt", FUNCTION_RDMA | vector << 8)
     await host.tick(20)

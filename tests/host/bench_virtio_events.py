@@ -4,6 +4,7 @@ import random
 
 import cocotb
 
+from hdl.abi.enums import RdmaFeature
 from hdl.abi.virtio_pci import Feature, MsixControl, PciCommand
 from hdl.ports.jobs import QueueErrorCause
 from tests.host.card import SMALL
@@ -44,11 +45,23 @@ async def doorbells(dut):
     await host.ring(5, size=2, data=5)
     await host.tick(10)
     assert host.doorbells[:4] == [
-        Doorbell(0, 1, 0),
-        Doorbell(3, 1, 0x7FFF),
-        Doorbell(4, 1, 0x8000),
-        Doorbell(10, 1, 0xFFFF),
+        Doorbell(0, 1, 0, 1),
+        Doorbell(3, 1, 0x7FFF, 1),
+        Doorbell(4, 1, 0x8000, 1),
+        Doorbell(10, 1, 0xFFFF, 1),
     ]
+    # With ARM_CQ alone all four bytes arm, which two bytes never do.
+    assert host.doorbells[4].arms == 0
+    for features, expected in (
+        (Feature.NOTIFICATION_DATA.mask, Doorbell(3, 0, 0x7FFF, 1)),
+        (RdmaFeature.ARM_CQ.mask, Doorbell(3, 1, 0x7FFF, 0)),
+    ):
+        await host.reset()
+        await host.negotiate(OFFERED & ~features)
+        await host.set("device_status", 15)
+        await host.ring(3, size=4, data=0x7FFF_0003)
+        await host.tick(10)
+        assert host.doorbells[-1] == expected, features
     assert (host.doorbells[4].queue, host.doorbells[4].has_next) == (5, 0)
 
 

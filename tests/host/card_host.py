@@ -13,11 +13,13 @@ from hdl.abi.layout import Struct
 from hdl.abi.virtio_pci import Status
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.map import CsrMap, row_map
+from hdl.ports import jobs
 from sim.guest.driver.platform import Message
+from tests.fields import unpack
 from tests.host.card import MANAGEMENT
 
 #: The features of the device, as in the standard's table.
-OFFERED = sum(1 << bit for bit in (0, *range(2, 9), 14, 28, 29, 32, 33, 35, 36, 38, 40))
+OFFERED = sum(1 << bit for bit in (0, *range(2, 9), 14, 15, 28, 29, 32, 33, 35, 36, 38, 40))
 #: No read may take longer, whatever was accessed before.
 READ_CYCLES = 40
 #: Cycles after a posted write until it has reached its register.
@@ -49,6 +51,7 @@ class Doorbell:
     queue: int
     has_next: int
     next: int
+    arms: int = 0
 
 
 class Host:
@@ -103,8 +106,8 @@ class Host:
             self.cycles += 1
             assert self.cycles < deadline, f"Not finished after {deadline} cycles"
             if int(dut.doorbell__valid.value) & int(dut.doorbell__ready.value):
-                word = int(dut.doorbell__payload.value)
-                self.doorbells.append(Doorbell(word & 0xFFFF, word >> 16 & 1, word >> 17))
+                bell = unpack(jobs.Doorbell, int(dut.doorbell__payload.value))
+                self.doorbells.append(Doorbell(**bell))
             if int(dut.write__beat__valid.value) & int(dut.write__beat__ready.value):
                 self._write(int(dut.write__beat__payload.value))
 

@@ -145,12 +145,13 @@ def test_misses_of_a_qp_hold_up_no_other() -> None:
     """One of eight QPs whose targets always miss: the others are as fast as without it.
 
     It has as many WQEs outstanding as they have, and each one takes a host read longer, so it may
-    be a little slower itself. It begins some 40 messages behind the others and makes up for them
-    in the timed part. This costs the others 1.3 % at most, and nothing is lost in all.
+    be a little slower itself. It begins behind the others, by some 40 messages or by 300, as the
+    moments have it at which the QPs begin; so many messages are timed that this does not count.
+    Nothing is lost in all.
     """
     options: dict[str, Any] = {"op": "write_bw", "sizes": (48,), "inline": 48, "qps": 8}
-    (usual,) = measure(Plan(**options, iters=2048))
-    (row,) = measure(Plan(**options, iters=2048, miss_qps=1))
+    (usual,) = measure(Plan(**options, iters=8192))
+    (row,) = measure(Plan(**options, iters=8192, miss_qps=1))
     each, fair = row.json["mmsg_s_each"], usual.json["mmsg_s"] / 8
     assert each["known"] >= 0.98 * fair and each["missing"] >= 0.9 * fair, (each, fair)
     assert 7 * each["known"] + each["missing"] >= 0.99 * usual.json["mmsg_s"], (each, fair)
