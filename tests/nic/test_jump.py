@@ -33,4 +33,4 @@ def test_two_cards_sleep_at_their_own_times(seed, tmp_path):
     assert len(every.trace) > 25 and len(every.capture) > 40_000
     # Of both cards together, beside the cycles in which both do.
     alone = slept.clock["slept"] - 2 * slept.clock["skipped"]
-    assert alone > 0.1 * slept.clock["cycles"], slept.clock
+    assert alone > 0.05 * slept.clock["cycles"], slept.clock
