@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from hdl.config import SWITCHES
 from sim.endpoint import options, relay
 from sim.endpoint.fields import schema
 from sim.rtl import env
@@ -49,14 +48,7 @@ def _schema(context: click.Context, _option: Any, asked: bool) -> None:
     "by their field function.",
 )
 @console.width_option
-@click.option(
-    "--with",
-    "switches",
-    type=click.Choice(sorted(SWITCHES)),
-    metavar="SWITCH",
-    multiple=True,
-    help="A feature of the card that is off by default, as xrc or mp_wr (again for each).",
-)
+@options.with_option
 @click.option(
     "--pcap",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from hdl.config import SWITCHES
 from sim.endpoint.values import card_mac
 from sim.tools import console
 
@@ -18,6 +19,7 @@ __all__ = [
     "mac_option",
     "pcap_option",
     "wire_option",
+    "with_option",
     "wire_path",
 ]
 
@@ -73,6 +75,14 @@ pcap_option = click.option(
     metavar="FILE",
     callback=console.writable,
     help="Record the frames, in simulated time.",
+)
+with_option = click.option(
+    "--with",
+    "switches",
+    type=click.Choice(sorted(SWITCHES)),
+    metavar="SWITCH",
+    multiple=True,
+    help="A feature of the card that is off by default, as xrc or mp_wr (again for each).",
 )
 ip_option = click.option(
     "--ip",

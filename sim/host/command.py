@@ -119,6 +119,7 @@ def serve(
     callback=options.wire_path,
     help="Unix stream socket for the frames of a single card, as QEMU's -netdev stream has it.",
 )
+@options.with_option
 @options.listen_option
 @options.mac_option
 @options.pcap_option
@@ -150,6 +151,7 @@ def card(
             config = replace(config, functions=functions)
         if network is not None:
             config = replace(config, network=network)
+        config = replace(config, **dict.fromkeys(chosen.pop("switches"), True))
     with contextlib.ExitStack() as stack:
         try:
             listener = stack.enter_context(relay.listening(wire)) if wire and listen else None

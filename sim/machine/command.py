@@ -68,6 +68,7 @@ _INTERRUPTED, _TERMINATED = 130, 143
     show_default=True,
     help="Data path width of the cards in bits.",
 )
+@options.with_option
 @options.mac_option
 @options.pcap_option
 @console.impair_option
@@ -143,6 +144,7 @@ def _run(commands: Sequence[Sequence[str]], chosen: dict[str, Any]) -> int:
             width=int(chosen["width"]),
             functions=chosen["functions"] or 1,
             network=chosen["network"] or 0,
+            **dict.fromkeys(chosen["switches"], True),
         )
         try:
             with console.progress(f"Building the cards at {config.width} bits"):

@@ -106,7 +106,8 @@ class Lab:
             "--wire": wire and f"unix:{wire}",
         }
         given = {name: str(value) for name, value in options.items() if value is not None}
-        return [word for pair in given.items() for word in pair]
+        words = [word for pair in given.items() for word in pair]
+        return words + [word for switch in chosen["switches"] for word in ("--with", switch)]
 
     def end(self) -> None:
         """End all in good order."""

@@ -108,6 +108,11 @@ static void roc_set_optional(struct roc_dev *rdev)
 		.attach_mcast = roc_attach_mcast,
 		.detach_mcast = roc_detach_mcast,
 	};
+	static const struct ib_device_ops xrc = {
+		.alloc_xrcd = roc_alloc_xrcd,
+		.dealloc_xrcd = roc_dealloc_xrcd,
+		INIT_RDMA_OBJ_SIZE(ib_xrcd, roc_xrcd, base),
+	};
 	static const struct ib_device_ops resize = { .resize_cq = roc_resize_cq };
 	static const struct ib_device_ops rereg = { .rereg_user_mr = roc_rereg_user_mr };
 	struct ib_device *ibdev = &rdev->base;
@@ -119,6 +124,8 @@ static void roc_set_optional(struct roc_dev *rdev)
 		ib_set_device_ops(ibdev, &mw);
 	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_MCAST))
 		ib_set_device_ops(ibdev, &mcast);
+	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_XRC))
+		ib_set_device_ops(ibdev, &xrc);
 	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_RESIZE))
 		ib_set_device_ops(ibdev, &resize);
 	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_REREG_MR))
@@ -280,6 +287,7 @@ static const struct virtio_device_id roc_ids[] = {
 
 static const unsigned int roc_features[] = {
 	VIRTIO_RDMA_RDMA_FEATURE_SRQ,
+	VIRTIO_RDMA_RDMA_FEATURE_XRC,
 	VIRTIO_RDMA_RDMA_FEATURE_EVENTS,
 	VIRTIO_RDMA_RDMA_FEATURE_RESIZE,
 	VIRTIO_RDMA_RDMA_FEATURE_REREG_MR,

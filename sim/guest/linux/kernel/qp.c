@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Queue pairs. */
+/*
+ * Queue pairs. An initiator of XRC has no receive side, and a target has no queue, PD or CQ at all.
+ */
 #include <rdma/ib_addr.h>
 #include "rocinante.h"
 
@@ -20,9 +22,24 @@ static int roc_qp_type(enum ib_qp_type type)
 		return VIRTIO_RDMA_QP_TYPE_UC;
 	case IB_QPT_UD:
 		return VIRTIO_RDMA_QP_TYPE_UD;
+	case IB_QPT_XRC_INI:
+		return VIRTIO_RDMA_QP_TYPE_XRC_INI;
+	case IB_QPT_XRC_TGT:
+		return VIRTIO_RDMA_QP_TYPE_XRC_TGT;
 	default:
 		return -EOPNOTSUPP;
 	}
+}
+
+static bool roc_sends(const struct ib_qp_init_attr *attr)
+{
+	return attr->qp_type != IB_QPT_XRC_TGT;
+}
+
+/* Whether it has a receive queue of its own. */
+static bool roc_receives(const struct ib_qp_init_attr *attr)
+{
+	return !attr->srq && attr->qp_type != IB_QPT_XRC_INI && attr->qp_type != IB_QPT_XRC_TGT;
 }
 
 static int roc_qp_check(struct roc_dev *rdev, struct ib_qp_init_attr *attr, bool user)
@@ -34,11 +51,19 @@ static int roc_qp_check(struct roc_dev *rdev, struct ib_qp_init_attr *attr, bool
 		return -EOPNOTSUPP;
 	if (user && attr->qp_type == IB_QPT_GSI)
 		return -EOPNOTSUPP;
+	if ((attr->qp_type == IB_QPT_XRC_INI || attr->qp_type == IB_QPT_XRC_TGT) &&
+	    !roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_XRC))
+		return -EOPNOTSUPP;
+	/* The kernel itself posts no requests of XRC. A target is never told whose it is. */
+	if (!user && attr->qp_type == IB_QPT_XRC_INI)
+		return -EOPNOTSUPP;
+	if (!roc_sends(attr))
+		return 0;
 	if (cap->max_send_wr > most->max_qp_wr || cap->max_send_sge > most->max_send_sge ||
 	    cap->max_send_sge > most->max_sge_rd)
 		return -EINVAL;
-	if (!attr->srq && (cap->max_recv_wr > most->max_qp_wr ||
-			   cap->max_recv_sge > most->max_recv_sge))
+	if (roc_receives(attr) && (cap->max_recv_wr > most->max_qp_wr ||
+				   cap->max_recv_sge > most->max_recv_sge))
 		return -EINVAL;
 	if (!user && cap->max_inline_data > ROC_MAX_INLINE)
 		return -EINVAL;
@@ -49,24 +74,29 @@ static int roc_qp_device(struct roc_dev *rdev, struct roc_qp *qp, struct ib_pd *
 			 struct ib_qp_init_attr *attr, bool user)
 {
 	struct virtio_rdma_cmd_create_qp cmd = {
-		.pdn = cpu_to_le32(to_rpd(ibpd)->pdn),
 		.qp_type = roc_qp_type(attr->qp_type),
 		.sq_sig_type = attr->sq_sig_type == IB_SIGNAL_ALL_WR ?
 			       VIRTIO_RDMA_SIG_TYPE_ALL_WR : VIRTIO_RDMA_SIG_TYPE_REQ_WR,
-		.max_send_wr = cpu_to_le32(attr->cap.max_send_wr),
-		.max_send_sge = cpu_to_le32(attr->cap.max_send_sge),
-		.send_cqn = cpu_to_le32(to_rcq(attr->send_cq)->cqn),
-		.recv_cqn = cpu_to_le32(to_rcq(attr->recv_cq)->cqn),
 	};
 	struct virtio_rdma_rsp_create_qp made;
 	int err;
 
+	if (roc_sends(attr)) {
+		cmd.pdn = cpu_to_le32(to_rpd(ibpd)->pdn);
+		cmd.max_send_wr = cpu_to_le32(attr->cap.max_send_wr);
+		cmd.max_send_sge = cpu_to_le32(attr->cap.max_send_sge);
+		cmd.send_cqn = cpu_to_le32(to_rcq(attr->send_cq)->cqn);
+	} else {
+		cmd.xrcdn = cpu_to_le32(to_rxrcd(attr->xrcd)->xrcdn);
+	}
 	/* The descriptors of a process have fixed lengths: its inline data are no element's. */
-	if (!user)
+	if (!user && roc_sends(attr))
 		cmd.max_inline_data = cpu_to_le32(attr->cap.max_inline_data);
+	if (attr->recv_cq && attr->qp_type != IB_QPT_XRC_INI)
+		cmd.recv_cqn = cpu_to_le32(to_rcq(attr->recv_cq)->cqn);
 	if (attr->srq) {
 		cmd.srqn = cpu_to_le32(to_rsrq(attr->srq)->srqn);
-	} else {
+	} else if (roc_receives(attr)) {
 		cmd.max_recv_wr = cpu_to_le32(attr->cap.max_recv_wr);
 		cmd.max_recv_sge = cpu_to_le32(attr->cap.max_recv_sge);
 	}
@@ -91,11 +121,12 @@ static int roc_qp_queues(struct roc_dev *rdev, struct roc_qp *qp, struct ib_qp_i
 			 const struct rocinante_create_qp_req *req, struct ib_udata *udata)
 {
 	u32 pair = roc_pair(rdev, qp->qpn);
-	int err;
+	int err = 0;
 
-	err = roc_wq_init(rdev, &qp->sq, VIRTIO_RDMA_SQ_QUEUE(pair, rdev->max_cq), udata,
-			  req->sq_buf);
-	if (err || attr->srq)
+	if (roc_sends(attr))
+		err = roc_wq_init(rdev, &qp->sq, VIRTIO_RDMA_SQ_QUEUE(pair, rdev->max_cq), udata,
+				  req->sq_buf);
+	if (err || !roc_receives(attr))
 		return err;
 	err = roc_wq_init(rdev, &qp->rq, VIRTIO_RDMA_RQ_QUEUE(pair, rdev->max_cq), udata,
 			  req->rq_buf);
@@ -108,9 +139,10 @@ static int roc_qp_tell(struct roc_qp *qp, struct ib_udata *udata)
 {
 	struct roc_ucontext *ctx = rdma_udata_to_drv_context(udata, struct roc_ucontext, base);
 	struct rocinante_create_qp_resp resp = {};
-	int err;
+	int err = 0;
 
-	err = roc_ring_share(&qp->sq.ring, &ctx->base, &resp.sq, qp->sq.slots);
+	if (qp->sq.ring.rdev)
+		err = roc_ring_share(&qp->sq.ring, &ctx->base, &resp.sq, qp->sq.slots);
 	if (!err && qp->rq.ring.rdev)
 		err = roc_ring_share(&qp->rq.ring, &ctx->base, &resp.rq, qp->rq.slots);
 	return err ?: roc_respond(udata, &resp, sizeof(resp));
@@ -133,9 +165,10 @@ int roc_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_ud
 		if (err)
 			return err;
 	}
-	err = roc_wq_size(rdev, &qp->sq, ROC_SEND_FIXED, cap->max_send_wr + slack,
-			  cap->max_send_sge, udata);
-	if (!err && !attr->srq)
+	if (roc_sends(attr))
+		err = roc_wq_size(rdev, &qp->sq, ROC_SEND_FIXED, cap->max_send_wr + slack,
+				  cap->max_send_sge, udata);
+	if (!err && roc_receives(attr))
 		err = roc_wq_size(rdev, &qp->rq, ROC_RECV_FIXED, cap->max_recv_wr + slack,
 				  cap->max_recv_sge, udata);
 	if (err)
@@ -174,6 +207,8 @@ static void roc_qp_leave(struct ib_cq *ibcq)
 {
 	struct roc_cq *cq = to_rcq(ibcq);
 
+	if (!ibcq)
+		return;
 	spin_lock_irq(&cq->lock);
 	spin_unlock_irq(&cq->lock);
 }
@@ -254,7 +289,8 @@ int roc_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct 
 	if (err)
 		return err;
 	if (next == IB_QPS_RESET && mask & IB_QP_STATE) {
-		err = roc_wq_restart(&qp->sq);
+		if (qp->sq.ring.rdev)
+			err = roc_wq_restart(&qp->sq);
 		if (!err && qp->rq.ring.rdev)
 			err = roc_wq_restart(&qp->rq);
 		if (rdev->dead)

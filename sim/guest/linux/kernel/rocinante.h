@@ -150,6 +150,11 @@ struct roc_wq {
 	spinlock_t lock;
 };
 
+struct roc_xrcd {
+	struct ib_xrcd base;
+	u32 xrcdn;
+};
+
 struct roc_srq {
 	struct ib_srq base;
 	u32 srqn;
@@ -241,6 +246,7 @@ struct roc_dev {
 #define to_rmr(mr) container_of(mr, struct roc_mr, base)
 #define to_rmw(mw) container_of(mw, struct roc_mw, base)
 #define to_rcq(cq) container_of(cq, struct roc_cq, base)
+#define to_rxrcd(xrcd) container_of(xrcd, struct roc_xrcd, base)
 #define to_rsrq(srq) container_of(srq, struct roc_srq, base)
 #define to_rqp(qp) container_of(qp, struct roc_qp, base)
 
@@ -376,6 +382,8 @@ int roc_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr, enum ib_srq_a
 		   struct ib_udata *udata);
 int roc_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr);
 int roc_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata);
+int roc_alloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata);
+int roc_dealloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata);
 
 /* event.c */
 int roc_events_init(struct roc_dev *rdev);

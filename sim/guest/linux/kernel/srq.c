@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Shared receive queues: the receive virtqueue of a pair that is no queue pair's. */
+/*
+ * Shared receive queues: the receive virtqueue of a pair that is no queue pair's. Those of a domain
+ * of XRC have a number besides, by which requests name them.
+ */
 #include "rocinante.h"
 
 static int roc_srq_undo(struct roc_dev *rdev, struct roc_srq *srq)
@@ -12,23 +15,60 @@ static int roc_srq_undo(struct roc_dev *rdev, struct roc_srq *srq)
 	return err == -EINVAL ? -EBUSY : err;
 }
 
+static int roc_srq_device(struct roc_dev *rdev, struct roc_srq *srq,
+			  const struct ib_srq_init_attr *init)
+{
+	const struct ib_srq_attr *attr = &init->attr;
+	struct virtio_rdma_cmd_create_srq cmd = {
+		.pdn = cpu_to_le32(to_rpd(srq->base.pd)->pdn),
+		.max_wr = cpu_to_le32(attr->max_wr),
+		.max_sge = cpu_to_le32(attr->max_sge),
+		.srq_limit = cpu_to_le32(attr->srq_limit),
+	};
+	struct virtio_rdma_rsp_create_srq made;
+	int err;
+
+	err = roc_call2(rdev, VIRTIO_RDMA_EXTENSION_COMMAND_CREATE_SRQ, cmd, made);
+	if (!err)
+		srq->srqn = le32_to_cpu(made.srqn);
+	return err;
+}
+
+static int roc_xrc_srq_device(struct roc_dev *rdev, struct roc_srq *srq,
+			      const struct ib_srq_init_attr *init)
+{
+	const struct ib_srq_attr *attr = &init->attr;
+	struct virtio_rdma_cmd_create_xrc_srq cmd = {
+		.pdn = cpu_to_le32(to_rpd(srq->base.pd)->pdn),
+		.max_wr = cpu_to_le32(attr->max_wr),
+		.max_sge = cpu_to_le32(attr->max_sge),
+		.srq_limit = cpu_to_le32(attr->srq_limit),
+		.xrcdn = cpu_to_le32(to_rxrcd(init->ext.xrc.xrcd)->xrcdn),
+		.cqn = cpu_to_le32(to_rcq(init->ext.cq)->cqn),
+	};
+	struct virtio_rdma_rsp_create_xrc_srq made;
+	int err;
+
+	err = roc_call2(rdev, VIRTIO_RDMA_EXTENSION_COMMAND_CREATE_XRC_SRQ, cmd, made);
+	if (!err) {
+		srq->srqn = le32_to_cpu(made.srqn);
+		srq->base.ext.xrc.srq_num = le32_to_cpu(made.srq_num);
+	}
+	return err;
+}
+
 int roc_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct ib_udata *udata)
 {
 	struct roc_dev *rdev = to_rdev(ibsrq->device);
 	struct ib_srq_attr *attr = &init->attr;
 	struct roc_srq *srq = to_rsrq(ibsrq);
-	struct virtio_rdma_cmd_create_srq cmd = {
-		.pdn = cpu_to_le32(to_rpd(ibsrq->pd)->pdn),
-		.max_wr = cpu_to_le32(attr->max_wr),
-		.max_sge = cpu_to_le32(attr->max_sge),
-		.srq_limit = cpu_to_le32(attr->srq_limit),
-	};
 	struct rocinante_create_srq_resp resp = {};
 	struct rocinante_create_srq_req req = {};
-	struct virtio_rdma_rsp_create_srq made;
+	bool xrc = init->srq_type == IB_SRQT_XRC;
 	int err;
 
-	if (init->srq_type != IB_SRQT_BASIC)
+	if (init->srq_type != IB_SRQT_BASIC &&
+	    !(xrc && udata && roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_XRC)))
 		return -EOPNOTSUPP;
 	if (!attr->max_wr || attr->max_wr > rdev->base.attrs.max_srq_wr ||
 	    attr->max_sge > rdev->base.attrs.max_srq_sge)
@@ -45,10 +85,9 @@ int roc_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct i
 	if (err)
 		return err;
 	srq->wq.max_wr = attr->max_wr;
-	err = roc_call2(rdev, VIRTIO_RDMA_EXTENSION_COMMAND_CREATE_SRQ, cmd, made);
+	err = xrc ? roc_xrc_srq_device(rdev, srq, init) : roc_srq_device(rdev, srq, init);
 	if (err)
 		return err == -EINVAL ? -ENOMEM : err;
-	srq->srqn = le32_to_cpu(made.srqn);
 	if (srq->srqn >= rdev->max_qp) {
 		err = -EIO;
 		goto undo;
@@ -126,4 +165,33 @@ int roc_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	xa_erase_irq(&rdev->srqs, srq->srqn);
 	roc_wq_exit(&srq->wq);
 	return 0;
+}
+
+/* Domains of XRC ------------------------------------------------------------------------------- */
+
+int roc_alloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata)
+{
+	struct roc_dev *rdev = to_rdev(ibxrcd->device);
+	struct virtio_rdma_cmd_alloc_xrcd cmd = {};
+	struct virtio_rdma_rsp_alloc_xrcd made;
+	int err;
+
+	err = roc_call2(rdev, VIRTIO_RDMA_EXTENSION_COMMAND_ALLOC_XRCD, cmd, made);
+	if (err)
+		return err == -EINVAL ? -ENOMEM : err;
+	to_rxrcd(ibxrcd)->xrcdn = le32_to_cpu(made.xrcdn);
+	return 0;
+}
+
+int roc_dealloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata)
+{
+	struct virtio_rdma_cmd_dealloc_xrcd cmd = {
+		.xrcdn = cpu_to_le32(to_rxrcd(ibxrcd)->xrcdn),
+	};
+	struct roc_dev *rdev = to_rdev(ibxrcd->device);
+	int err = roc_call(rdev, VIRTIO_RDMA_EXTENSION_COMMAND_DEALLOC_XRCD, cmd);
+
+	if (rdev->dead)
+		return 0;
+	return err == -EINVAL ? -EBUSY : err;
 }

@@ -82,6 +82,8 @@ static int roc_query_device(struct ib_device *ibdev, struct ib_device_attr *attr
 		if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_RESIZE))
 			attr->device_cap_flags |= IB_DEVICE_SRQ_RESIZE;
 	}
+	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_XRC))
+		attr->device_cap_flags |= flags & IB_DEVICE_XRC;
 	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_MCAST)) {
 		attr->max_mcast_grp = le32_to_cpu(config->max_mcast_grp);
 		attr->max_mcast_qp_attach = le32_to_cpu(config->max_mcast_qp_attach);

@@ -30,6 +30,8 @@ int roc_ring_sq(struct roc_qp *qp)
 
 bool roc_may_send(const struct ibv_qp *ibqp)
 {
+	if (ibqp->qp_type == IBV_QPT_XRC_RECV)
+		return false;
 	return ibqp->state == IBV_QPS_RTS || ibqp->state == IBV_QPS_SQD ||
 	       ibqp->state == IBV_QPS_SQE || ibqp->state == IBV_QPS_ERR;
 }
@@ -50,7 +52,7 @@ bool roc_has_opcode(const struct ibv_qp *ibqp, enum ibv_wr_opcode opcode)
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 	case IBV_WR_SEND_WITH_INV:
-		return ibqp->qp_type == IBV_QPT_RC;
+		return ibqp->qp_type == IBV_QPT_RC || ibqp->qp_type == IBV_QPT_XRC_SEND;
 	default:
 		return false;
 	}
@@ -143,6 +145,8 @@ static void roc_operands(struct roc_qp *qp, struct virtio_rdma_cmd_post_send *wq
 		to->ud.remote_qkey = htole32(wr->wr.ud.remote_qkey);
 		to->ud.av = to_rah(wr->wr.ud.ah)->av;
 	}
+	if (qp->base.qp.qp_type == IBV_QPT_XRC_SEND)
+		to->xrc.remote_srqn = htole32(wr->qp_type.xrc.remote_srqn);
 	switch (wr->opcode) {
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_SEND_WITH_IMM:

@@ -42,14 +42,35 @@ static void roc_qp_free(struct roc_qp *qp)
 
 static int roc_check(struct ibv_qp_init_attr_ex *attr)
 {
-	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	const uint32_t target = attr->qp_type == IBV_QPT_XRC_RECV;
+	const uint32_t needed = target ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
+	const uint32_t known = needed | (target ? 0 : IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
 
-	if (attr->comp_mask & ~known || !(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
+	if (attr->comp_mask & ~known || !(attr->comp_mask & needed))
 		return EOPNOTSUPP;
-	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC &&
-	    attr->qp_type != IBV_QPT_UD)
+	switch (attr->qp_type) {
+	case IBV_QPT_RC:
+	case IBV_QPT_UC:
+	case IBV_QPT_UD:
+		if (!attr->recv_cq)
+			return EINVAL;
+		break;
+	case IBV_QPT_XRC_SEND:
+		attr->recv_cq = NULL;
+		attr->srq = NULL;
+		attr->cap.max_recv_wr = 0;
+		attr->cap.max_recv_sge = 0;
+		break;
+	case IBV_QPT_XRC_RECV:
+		memset(&attr->cap, 0, sizeof(attr->cap));
+		attr->send_cq = NULL;
+		attr->recv_cq = NULL;
+		attr->srq = NULL;
+		return 0;
+	default:
 		return EOPNOTSUPP;
-	if (!attr->send_cq || !attr->recv_cq || attr->cap.max_inline_data > ROC_MAX_INLINE)
+	}
+	if (!attr->send_cq || attr->cap.max_inline_data > ROC_MAX_INLINE)
 		return EINVAL;
 	if (attr->cap.max_inline_data && !attr->cap.max_send_sge)
 		attr->cap.max_send_sge = 1;
@@ -62,16 +83,18 @@ static int roc_qp_init(struct roc_context *ctx, struct roc_qp *qp,
 	struct ibv_qp_cap cap = attr->cap;
 	struct roc_create_qp_resp resp = {};
 	struct roc_create_qp cmd = {};
-	int ret;
+	int ret = 0;
 
-	ret = roc_wq_alloc(&qp->sq, ROC_SEND_FIXED, cap.max_send_wr, cap.max_send_sge);
-	if (!ret && !attr->srq)
+	qp->has_sq = attr->qp_type != IBV_QPT_XRC_RECV;
+	qp->has_rq = !attr->srq && attr->qp_type != IBV_QPT_XRC_SEND && qp->has_sq;
+	if (qp->has_sq)
+		ret = roc_wq_alloc(&qp->sq, ROC_SEND_FIXED, cap.max_send_wr, cap.max_send_sge);
+	if (!ret && qp->has_rq)
 		ret = roc_wq_alloc(&qp->rq, ROC_RECV_FIXED, cap.max_recv_wr, cap.max_recv_sge);
-	if (!ret)
+	if (!ret && qp->has_sq)
 		ret = roc_inline_init(qp, attr->pd, cap.max_inline_data);
 	if (ret)
 		return ret;
-	qp->has_rq = !attr->srq;
 	qp->sig_all = attr->sq_sig_all;
 	cmd.sq_buf = (uintptr_t)qp->sq.buf.addr;
 	cmd.rq_buf = (uintptr_t)qp->rq.buf.addr;
@@ -79,7 +102,8 @@ static int roc_qp_init(struct roc_context *ctx, struct roc_qp *qp,
 				    &resp.ibv_resp, sizeof(resp));
 	if (ret)
 		return ret;
-	ret = roc_wq_map(ctx, &qp->sq, &resp.sq);
+	if (qp->has_sq)
+		ret = roc_wq_map(ctx, &qp->sq, &resp.sq);
 	if (!ret && qp->has_rq)
 		ret = roc_wq_map(ctx, &qp->rq, &resp.rq);
 	if (ret) {
@@ -135,8 +159,9 @@ struct ibv_qp *roc_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 
 static void roc_qp_clean(struct ibv_qp *ibqp)
 {
-	roc_cq_clean(to_rcq(ibqp->send_cq), ibqp->qp_num);
-	if (ibqp->recv_cq != ibqp->send_cq)
+	if (ibqp->send_cq)
+		roc_cq_clean(to_rcq(ibqp->send_cq), ibqp->qp_num);
+	if (ibqp->recv_cq && ibqp->recv_cq != ibqp->send_cq)
 		roc_cq_clean(to_rcq(ibqp->recv_cq), ibqp->qp_num);
 }
 
@@ -150,7 +175,8 @@ int roc_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	if (ret || !(mask & IBV_QP_STATE) || attr->qp_state != IBV_QPS_RESET)
 		return ret;
 	roc_qp_clean(ibqp);
-	roc_wq_restart(&qp->sq);
+	if (qp->has_sq)
+		roc_wq_restart(&qp->sq);
 	if (qp->has_rq)
 		roc_wq_restart(&qp->rq);
 	return 0;
@@ -214,12 +240,17 @@ static int roc_srq_init(struct roc_context *ctx, struct roc_srq *srq,
 
 struct ibv_srq *roc_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
+	const uint32_t xrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+	uint32_t needed = IBV_SRQ_INIT_ATTR_PD;
 	struct roc_srq *srq;
 	int ret = 0;
 
-	if (attr->comp_mask & ~(uint32_t)(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) ||
-	    !(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) ||
-	    (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type != IBV_SRQT_BASIC))
+	if (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type == IBV_SRQT_XRC)
+		needed |= xrc;
+	else if (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type != IBV_SRQT_BASIC)
+		ret = EOPNOTSUPP;
+	if (attr->comp_mask & ~(uint32_t)(IBV_SRQ_INIT_ATTR_TYPE | needed) ||
+	    (attr->comp_mask & needed) != needed)
 		ret = EOPNOTSUPP;
 	else if (!attr->attr.max_wr)
 		ret = EINVAL;

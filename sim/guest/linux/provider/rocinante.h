@@ -121,6 +121,10 @@ struct roc_wq {
 	uint32_t num_free;
 };
 
+struct roc_xrcd {
+	struct verbs_xrcd base;
+};
+
 struct roc_srq {
 	struct verbs_srq base;
 	struct roc_wq wq;
@@ -130,6 +134,7 @@ struct roc_qp {
 	struct verbs_qp base;
 	struct roc_wq sq;
 	struct roc_wq rq;
+	bool has_sq;
 	bool has_rq;
 	bool sig_all;
 	/* Inline data of each slot. */
@@ -189,6 +194,12 @@ struct ibv_srq *roc_create_srq_ex(struct ibv_context *context,
 int roc_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask);
 int roc_query_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr);
 int roc_destroy_srq(struct ibv_srq *ibsrq);
+
+/* xrc.c */
+struct ibv_xrcd *roc_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
+int roc_close_xrcd(struct ibv_xrcd *ibxrcd);
+struct ibv_qp *roc_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
+int roc_get_srq_num(struct ibv_srq *ibsrq, uint32_t *number);
 
 /* post.c */
 int roc_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

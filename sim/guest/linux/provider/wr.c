@@ -206,6 +206,14 @@ static void roc_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qp
 	qp->cur->wr.ud.av = to_rah(ah)->av;
 }
 
+static void roc_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
+{
+	struct roc_qp *qp = roc_ex(ex);
+
+	if (!qp->err && qp->cur)
+		qp->cur->wr.xrc.remote_srqn = htole32(remote_srqn);
+}
+
 static void roc_set_sge_list(struct ibv_qp_ex *ex, size_t num, const struct ibv_sge *list)
 {
 	struct roc_qp *qp = roc_ex(ex);
@@ -274,7 +282,9 @@ int roc_set_send_ops(struct roc_qp *qp, uint64_t flags)
 	struct ibv_qp_ex *ex = &qp->base.qp_ex;
 	enum ibv_qp_type type = qp->base.qp.qp_type;
 
-	if (flags & ~(type == IBV_QPT_RC ? rc : type == IBV_QPT_UC ? uc : ud))
+	bool reliable = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+
+	if (flags & ~(reliable ? rc : type == IBV_QPT_UC ? uc : ud))
 		return EOPNOTSUPP;
 	ex->wr_start = roc_wr_start;
 	ex->wr_complete = roc_wr_complete;
@@ -290,6 +300,7 @@ int roc_set_send_ops(struct roc_qp *qp, uint64_t flags)
 	ex->wr_atomic_fetch_add = roc_wr_fetch_add;
 	ex->wr_bind_mw = roc_wr_bind_mw;
 	ex->wr_set_ud_addr = roc_set_ud_addr;
+	ex->wr_set_xrc_srqn = roc_set_xrc_srqn;
 	ex->wr_set_sge = roc_set_sge;
 	ex->wr_set_sge_list = roc_set_sge_list;
 	ex->wr_set_inline_data = roc_set_inline_data;
