@@ -1,4 +1,4 @@
-"""Extended reliable connections between the cards of a guest, by programs of Debian. A boot: slow."""
+"""Extended reliable connections between a guest's cards, by programs of Debian. A boot: slow."""
 
 from __future__ import annotations
 
