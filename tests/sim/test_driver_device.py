@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdl.abi import virtio_pci, virtio_rdma
-from hdl.abi.enums import ControlCommand
+from hdl.abi.enums import ControlCommand, RdmaFeature
 from hdl.abi.virtio_pci import CapId, CfgType, Feature, Status
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, RDMA_CORE_NAMES
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
@@ -34,7 +34,8 @@ def test_start_up():
     device = FakeRdma()
     driver = start(device)
     assert device.status == 0x0F
-    assert device.driver_features == ALL_FEATURES == driver.features
+    assert device.driver_features == ALL_FEATURES & device.offered == driver.features
+    assert ALL_FEATURES & ~device.offered == RdmaFeature.PUSH.mask
     assert driver.config.max_qp == CONFIG["max_qp"]
     assert driver.config.sys_image_guid == CONFIG["sys_image_guid"]
     assert driver.vectors == 4
