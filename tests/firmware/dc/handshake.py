@@ -105,9 +105,9 @@ class Search:
         """All that can happen; ends early when an invariant is broken."""
         targets = tuple((Row(),) * self.rows for _ in range(max(self.requests) + 1))
         start = State((0,) * len(self.requests), targets)
-        seen, todo, result = {start}, deque([start]), Result()
-        while todo and not result.broken:
-            state = todo.popleft()
+        seen, unseen, result = {start}, deque([start]), Result()
+        while unseen and not result.broken:
+            state = unseen.popleft()
             if state.head == len(self.requests):
                 result.ends.add(
                     tuple(
@@ -118,7 +118,7 @@ class Search:
             for after in self._after(state, result):
                 if after not in seen:
                     seen.add(after)
-                    todo.append(after)
+                    unseen.append(after)
             assert len(seen) <= most, "the search has become too large"
         result.states = len(seen)
         return result

@@ -68,8 +68,8 @@ def test_no_answer():
     """retry_cnt 2: three CONNECTs, all the same."""
     channel, sent = connecting(), 1
     assert channel.timer(999, RULES) == (channel, ())
-    for now in (1000, 2000):
-        channel, (again,) = channel.timer(now, RULES)
+    for timer_at in (1000, 2000):
+        channel, (again,) = channel.timer(timer_at, RULES)
         assert again.packet == Connect(0x22, MINE.psn, 5, 16, MINE.number, 7, 99, 20)
         sent += 1
     assert channel.timer(3000, RULES) == (
@@ -123,8 +123,8 @@ def test_closes():
 
 def test_a_disconnect_that_nobody_answers_is_no_error():
     channel, _ = opened().close(0, RULES, 5)
-    for now in (1000, 2000):
-        channel, (again,) = channel.timer(now, RULES)
+    for timer_at in (1000, 2000):
+        channel, (again,) = channel.timer(timer_at, RULES)
         assert again.packet == Disconnect(0x33, 5, MINE.number, MINE.nonce)
     assert channel.timer(3000, RULES) == (Channel(attempt=MINE), ())
 
