@@ -1,4 +1,4 @@
-"""Two cards, and two faults: a network that loses packets, and a key that is wrong.
+"""Two cards, and two faults: a network that loses packets, then a key that is wrong.
 
 Run it with ``.venv/bin/python examples/lossy_link.py``. The cards make up for the first fault, and
 report the second one.
@@ -46,6 +46,7 @@ with tempfile.TemporaryDirectory() as folder:
         lost = counters["wire_gone_out"] + counters["wire_gone_in"]
         print("frames lost:", lost)
 
+        a.call("impair", what="")  # a loss of the one NAK would end in RETRY_EXC_ERR instead
         print("WRITE with a wrong key:",
               write(a, qps[0]["qp"], source, target, target["rkey"] ^ 0x100))  # fmt: skip
         print("the next one on that queue pair:",
