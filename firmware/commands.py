@@ -7,7 +7,7 @@ A command is checked completely before anything changes, so one that is refused 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 from typing import Any
 
 from firmware.dc.commands import DcCommands
@@ -56,6 +56,13 @@ MAX_MESSAGE = 1 << 31
 #: at all are dropped before the others are looked at.
 _VIOLATIONS = {"bad_pkey_cntr": ("bad_pkey", "rx_drops_pkey"), "qkey_viol_cntr": ("bad_qkey",)}
 _COUNTER = 0xFFFF_FFFF
+
+
+def _refuse_reserved(values: Values) -> None:
+    """Refuses a command of an extension that has something in its reserved fields."""
+    for name, value in values.items():
+        if name.startswith("reserved") and (any(value) if isinstance(value, Sized) else value):
+            raise Refused(f"{name} is not 0")
 
 
 class Commands:
@@ -223,7 +230,10 @@ class Commands:
         room = request.writable - abi.RESPONSE_HEADER.size
         if room < answered.size:
             raise Refused(f"{command.name} answers {answered.size} bytes, there is room for {room}")
-        result = await self._handlers[command](asked.unpack(body))
+        values = asked.unpack(body)
+        if isinstance(command, ExtensionCommand):
+            _refuse_reserved(values)
+        result = await self._handlers[command](values)
         return abi.RESPONSE_HEADER.pack(response=Response.OK) + answered.pack(result or {})
 
     async def _known(self, number: int) -> abi.AnyCommand:

@@ -34,8 +34,6 @@ class MkeyCommands:
         pd = objects.pds.get(v.pdn)
         if v.flags & ~int(MkeyFlags.REMOTE_INVALIDATE):
             raise Refused(f"flags {v.flags:#x} of an indirect key")
-        if any(v.reserved_gap) or any(v.reserved):
-            raise Refused("reserved bytes are not 0")
         self._limits.check("max_mkey_entries", v.max_entries, 1)
         if v.table % _TABLE:
             raise Refused(f"table {v.table:#x} is not a multiple of {_TABLE}")

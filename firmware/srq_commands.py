@@ -52,8 +52,6 @@ class SrqCommands:
         self._limits.check("max_srq_wr", v.max_wr, 1)
         self._limits.check("max_srq_sge", v.max_sge)
         await self._check_limit(v.srq_limit, v.max_wr)
-        if any(v.reserved):
-            raise Refused("reserved fields are not 0")
         pieces = await asked_pieces(self._limits, v, self._negotiated)
         if pieces is None and (v.mp_wr_buffer or v.mp_wr_align_log2):
             raise Refused("The requests of a receive queue take one message each")
@@ -79,8 +77,6 @@ class SrqCommands:
 
     async def alloc_domain(self, v: Values) -> dict[str, Any]:
         """ALLOC_XRCD."""
-        if v.reserved:
-            raise Refused("reserved fields are not 0")
         return {"xrcdn": self._objects().xrcds.add(Xrcd).number}
 
     async def dealloc_domain(self, v: Values) -> None:

@@ -32,8 +32,6 @@ class DcCommands:
         """CREATE_DC_DESTINATION: the address is checked as that of a queue pair."""
         objects = self._objects()
         pd = objects.pds.get(v.pdn)
-        if any(v.reserved):
-            raise Refused("reserved fields are not 0")
         if v.dctn >> QPN_BITS:
             raise Refused(f"dctn {v.dctn:#x} has more than {QPN_BITS} bits")
         names = ("dgid", "flow_label", "sgid_index", "hop_limit", "traffic_class")
