@@ -257,6 +257,7 @@ class ReadResource(data.Struct):
     msn: 24
     number: 8  # modulo 256, as in ``QpReply.read_head``; another one: it has been overwritten
     atomic: 1  # its answer waits for its result, of ``length`` bytes: 0 for FLUSH, ATOMIC WRITE
+    single: 1  # the answer is one packet
     pd: 16  # protection domain of its key, on cards with XRC: else it is the QP's
 
 

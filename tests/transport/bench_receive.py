@@ -194,6 +194,7 @@ async def read_requests(dut):
         "msn": 1,
         "number": 0,
         "atomic": 0,
+        "single": 0,
         "pd": 0,
     }
     seen = await h.packet(peer.packet(READ, dma_length=0, rkey=0))

@@ -321,6 +321,7 @@ class World:
         resource |= {"length": length, "msn": (rx["msn"] + 1) % PSN}
         # The domain is kept on cards with XRC alone.
         resource |= {"number": rx["read_tail"], "atomic": int(op in ATOMICS), "pd": 0}
+        resource["single"] = int(packets_of(length, mtu_of(cfg)) == 1)
         # Written before the check has come; a free one until ``read_tail`` counts it.
         place = cfg["read_base"] + rx["read_tail"] % slots
         self.pool[place] = resource

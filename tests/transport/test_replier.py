@@ -57,6 +57,11 @@ class World:
     async def gather(self, ctx):
         await gather_model(ctx, self.dut.replier, self)
 
+    async def accept(self, ctx, place, **resource):
+        """A READ, an atomic or another request that the responder has put into the pool."""
+        single = resource["length"] <= MTU
+        await self.program(ctx, self.dut.pool, place, **resource, single=single)
+
     async def program(self, ctx, table, index, **row):
         while not ctx.get(table.ready):
             await ctx.tick()
@@ -124,7 +129,7 @@ def test_read_response_then_ack(length):
     async def scenario(ctx, w):
         await w.connect(ctx, 3)
         resource = {"va": 0x7000, "rkey": 9, "length": length, "psn": 0xFFFFFF, "msn": 5}
-        await w.program(ctx, w.dut.pool, 24, **resource)
+        await w.accept(ctx, 24, **resource)
         count = max(1, -(-length // MTU))
         await w.program(
             ctx, w.dut.rx, 3, psn=count, ack_psn=0xFFFFFE, msn=6, ack_msn=5, read_tail=1
@@ -153,7 +158,7 @@ def test_atomics_are_answered_among_reads(failed):
         await w.connect(ctx, 1)
         for n, atomic in enumerate((0, 1, 0)):
             resource = {"va": 0x70, "rkey": 9, "length": 8, "psn": 10 + n, "msn": 1 + n}
-            await w.program(ctx, w.dut.pool, 8 + n, **resource, atomic=atomic, number=n)
+            await w.accept(ctx, 8 + n, **resource, atomic=atomic, number=n)
         result = w.dut.replier.result
         ctx.set(result.index, 9)
         ctx.set(result.row, {"value": 0x1122334455667788, "failed": failed})
@@ -207,7 +212,7 @@ def test_an_atomic_is_answered_when_it_has_been_executed(together):
             for n in range(2):
                 row = {"va": 0x70, "rkey": 9, "length": 8, "psn": 10 + n, "msn": 1 + n}
                 atomic = int(qp == 1 and n == 0)
-                await w.program(ctx, w.dut.pool, 8 * qp + n, **row, atomic=atomic, number=n)
+                await w.accept(ctx, 8 * qp + n, **row, atomic=atomic, number=n)
             await w.program(ctx, w.dut.rx, qp, psn=12, msn=2, read_tail=2)
         await save(ctx, w, 17)  # dropped: a READ takes its place
         await save(ctx, w, 17)
@@ -245,7 +250,7 @@ def test_each_read_is_known_to_be_answered_when_its_response_goes_out():
         await w.connect(ctx, 1)
         for n in range(3):
             resource = {"va": 0, "rkey": 9, "length": MTU, "psn": 10 + n, "msn": 1 + n}
-            await w.program(ctx, w.dut.pool, 8 + n, **resource)
+            await w.accept(ctx, 8 + n, **resource)
         await w.program(ctx, w.dut.rx, 1, psn=13, msn=3, read_tail=3)
         replier, sent, told = w.dut.replier, 0, 0
         ctx.set(replier.activate.payload, {"qp": 1, "flags": READ})
@@ -272,7 +277,7 @@ def test_replay_answers_the_tail_again():
     async def scenario(ctx, w):
         await w.connect(ctx, 1)
         resource = {"va": 0, "rkey": 9, "length": 4 * MTU, "psn": 10, "msn": 1}
-        await w.program(ctx, w.dut.pool, 8, **resource)
+        await w.accept(ctx, 8, **resource)
         await w.program(
             ctx, w.dut.rx, 1, psn=14, msn=1, read_tail=1, replay=0, replay_skip=3, replay_seq=1
         )
@@ -293,7 +298,7 @@ def test_reads_that_are_overwritten_are_not_answered_again(overwritten):
         for number in range(overwritten, 2 + overwritten):
             resource = {"va": 0x1000 * number, "rkey": 9, "length": MTU, "number": number}
             resource |= {"psn": 10 + number, "msn": 1 + number}
-            await w.program(ctx, w.dut.pool, 8 + number % 2, **resource)
+            await w.accept(ctx, 8 + number % 2, **resource)
         await w.program(
             ctx, w.dut.rx, 1, read_tail=2 + overwritten, replay=0, replay_skip=3, replay_seq=1
         )
@@ -337,7 +342,7 @@ async def reads(ctx, w, qp, count, *, length=MTU, va=0, psn=10):
     packets = max(1, -(-length // MTU))
     for n in range(count):
         resource = {"va": va, "rkey": 9, "length": length, "psn": psn + n * packets, "msn": 1 + n}
-        await w.program(ctx, w.dut.pool, 8 * qp + n, **resource)
+        await w.accept(ctx, 8 * qp + n, **resource)
     row = {"psn": psn + count * packets, "ack_psn": psn - 1, "msn": count, "read_tail": count}
     await w.program(ctx, w.dut.rx, qp, **row)
 
@@ -388,7 +393,7 @@ def test_one_nak_for_many_refused_responses(delay):
         for qp in (1, 3):
             await w.program(ctx, w.dut.rx, qp, psn=15, msn=5, read_tail=5)
             row = {"va": qp << 12, "rkey": 9, "length": MTU, "psn": 14, "msn": 5}
-            await w.program(ctx, w.dut.pool, 8 * qp, **row)
+            await w.accept(ctx, 8 * qp, **row)
             await w.activate(ctx, qp, READ)
         await ctx.tick().repeat(300)
         assert responses(w, 1) == responses(w, 3) == [(10, 0x62), (14, 0x62)]

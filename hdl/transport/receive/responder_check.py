@@ -17,7 +17,7 @@ from hdl.ports.rows import RxMessage
 from hdl.ports.shared import wire_flush
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
-from ..recovery.segment import mtu_bytes, packet_count
+from ..recovery.segment import fit, mtu_bytes, packet_count
 from .types import ResponderWork
 
 __all__ = ["RequestFacts", "holds_result", "request_facts", "request_length"]
@@ -41,6 +41,7 @@ class RequestFacts(data.Struct):
     places: 1  # FLUSH or ATOMIC WRITE: its answer has no data
     crowded: 1  # so is this, and its QP answers as many READs as it may
     packets: 24  # PSNs it takes
+    single: 1  # its answer is one packet
     msn: 24  # of the message behind
     resource: 16  # of a READ or an atomic: the next one
     wraps: 1  # the one behind it is the first one again
@@ -177,6 +178,7 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
         facts.packets.eq(
             Mux(operation.by_length, packet_count(m, cfg.path_mtu, header.dma_length), 1)
         ),
+        facts.single.eq(~operation.by_length | fit(header.dma_length, mtu)),
         facts.after.eq(after),
         facts.va.eq(Mux(operation.address, header.va, placed)),
         facts.key.eq(Mux(operation.address, header.rkey, rx.rkey)),

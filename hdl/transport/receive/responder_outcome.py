@@ -268,6 +268,7 @@ def drive_resource(
         row.msn.eq(Mux(v.outcome == Outcome.ANEW, work.rx.msn, v.facts.msn)),
         row.number.eq(work.rx.read_tail),
         row.atomic.eq(holds_result(config, work.operation)),
+        row.single.eq(v.facts.single),
     ]
     if config.xrc:
         m.d.comb += row.pd.eq(work.cfg.pd)

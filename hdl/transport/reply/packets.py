@@ -54,6 +54,7 @@ class Reply(data.Struct):
     va: 64  # where a READ's first packet begins
     key: 32
     length: 32  # bytes of a READ
+    single: 1  # ... which are one packet
     packet: 24  # packets of a READ that have been sent
 
 
@@ -104,12 +105,12 @@ class ReplyPackets(wiring.Component):
         # for one more packet of the path MTU, which counts ``weight``.
         sent = Signal(range(self._quantum + 2 * LONGEST))
         fits, weight = Signal.like(sent, reset_less=True), Signal.like(sent, reset_less=True)
-        ended, last, full, at_packet = Signal(), Signal(), Signal(), Signal()
+        ended, full, at_packet = Signal(), Signal(), Signal()
+        last = Signal(reset_less=True)  # the packet at hand is the READ's last one
         payload, fired = Signal(), Signal()
         mtu_now = mtu_bytes(m, self.i.payload.path_mtu)
         passed = message_offset(m, held.path_mtu, held.packet)
         m.d.comb += [
-            last.eq(fit(held.length, mtu)),
             full.eq(Mux(last, sent >= self._quantum - 1, sent >= fits) | self.stop),
             payload.eq(held.read & ~held.atomic & (held.length != 0)),
             fired.eq(self.job.valid & self.job.ready),
@@ -135,6 +136,7 @@ class ReplyPackets(wiring.Component):
                     held.eq(self.i.payload),
                     held.packet.eq(raised(self.i.payload.packet, self.i.payload.first)),
                     mtu.eq(mtu_now),
+                    last.eq(self.i.payload.single),
                     weight.eq(mtu_now // UNIT),
                     fits.eq(
                         Mux(mtu_now < self._quantum * UNIT, self._quantum - mtu_now // UNIT, 0)
@@ -165,9 +167,10 @@ class ReplyPackets(wiring.Component):
             with m.State("RESUME-HIGH"):
                 add_middle(m, held.va, carry, offset)
                 m.next = "RESUME-TOP"
-            # RESUME-TOP: adds the last bits of it; one cycle.
+            # RESUME-TOP: adds the last bits of it, and says whether a packet is left; one cycle.
             with m.State("RESUME-TOP"):
                 add_high(m, held.va, carry, above=2 * OFFSET_BITS)
+                m.d.sync += last.eq(fit(held.length, mtu))
                 m.next = "PACKET"
             # PACKET: a packet is offered to the gather, until it takes it.
             with m.State("PACKET"):
@@ -186,9 +189,11 @@ class ReplyPackets(wiring.Component):
                     m.next = "NEXT"
                     with m.If(~held.read | ended | last | full):
                         m.next = "IDLE"
-            # NEXT: the upper half of the next packet's address is added up.
+            # NEXT: the upper half of the next packet's address is added up, and what is left of the
+            # READ is compared with a packet; one cycle.
             with m.State("NEXT"):
                 add_high(m, held.va, carry)
+                m.d.sync += last.eq(fit(held.length, mtu))
                 m.next = "PACKET"
         self._job(m, held, last, mtu)
         return m

@@ -348,6 +348,7 @@ class ReplyTurns(wiring.Component):
             said.va.eq(Mux(resource.atomic, self.result.value, resource.va)),
             said.key.eq(resource.rkey),
             said.length.eq(resource.length),
+            said.single.eq(resource.single),
             said.packet.eq(turn.row.packet),
             said.syndrome.eq(SYNDROME_ACK_NO_LIMIT),
             said.psn.eq(turn.psn),
