@@ -26,6 +26,9 @@
 /* Slots are multiples of this. */
 #define ROCINANTE_WQE_ALIGN		64
 
+#define ROCINANTE_HAS_FLUSH		1
+#define ROCINANTE_HAS_ATOMIC_WRITE	2
+
 /* A virtqueue, as a process maps it. */
 struct rocinante_ring {
 	__aligned_u64 key;	/* for mmap */
@@ -42,7 +45,7 @@ struct rocinante_alloc_ucontext_resp {
 	__u32 doorbell_size;		/* 0: doorbells are calls */
 	__u32 max_sge;
 	__u32 max_cqe;
-	__u32 reserved;
+	__u32 operations;	/* beyond those of every card: ROCINANTE_HAS_* */
 };
 
 struct rocinante_alloc_pd_resp {

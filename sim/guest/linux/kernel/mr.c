@@ -10,7 +10,7 @@
 
 #define ROC_ACCESS		(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | \
 				 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC | \
-				 IB_ACCESS_MW_BIND | IB_ZERO_BASED)
+				 IB_ACCESS_MW_BIND | IB_ZERO_BASED | ROC_ACCESS_FLUSH)
 
 static void roc_list_free(struct roc_dev *rdev, struct roc_list *list)
 {

@@ -3,6 +3,7 @@
 #ifndef ROCINANTE_H
 #define ROCINANTE_H
 
+#include <linux/version.h>
 #include <linux/virtio.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_pci.h>
@@ -249,6 +250,17 @@ struct roc_dev {
 #define to_rxrcd(xrcd) container_of(xrcd, struct roc_xrcd, base)
 #define to_rsrq(srq) container_of(srq, struct roc_srq, base)
 #define to_rqp(qp) container_of(qp, struct roc_qp, base)
+
+/* FLUSH needs access flags that older kernels refuse. Its numbers are the device's everywhere. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#define ROC_ACCESS_FLUSH	(VIRTIO_RDMA_ACCESS_FLUSH_GLOBAL | VIRTIO_RDMA_ACCESS_FLUSH_PERSISTENT)
+#define ROC_CAP_PLACEMENT	(VIRTIO_RDMA_DEVICE_CAP_FLUSH_GLOBAL | \
+				 VIRTIO_RDMA_DEVICE_CAP_FLUSH_PERSISTENT | \
+				 VIRTIO_RDMA_DEVICE_CAP_ATOMIC_WRITE)
+#else
+#define ROC_ACCESS_FLUSH	0
+#define ROC_CAP_PLACEMENT	VIRTIO_RDMA_DEVICE_CAP_ATOMIC_WRITE
+#endif
 
 static inline bool roc_has(const struct roc_dev *rdev, unsigned int feature)
 {

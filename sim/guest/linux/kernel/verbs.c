@@ -84,6 +84,8 @@ static int roc_query_device(struct ib_device *ibdev, struct ib_device_attr *attr
 	}
 	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_XRC))
 		attr->device_cap_flags |= flags & IB_DEVICE_XRC;
+	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_PLACEMENT))
+		attr->device_cap_flags |= flags & ROC_CAP_PLACEMENT;
 	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_MCAST)) {
 		attr->max_mcast_grp = le32_to_cpu(config->max_mcast_grp);
 		attr->max_mcast_qp_attach = le32_to_cpu(config->max_mcast_qp_attach);
@@ -154,6 +156,11 @@ int roc_alloc_ucontext(struct ib_ucontext *ibctx, struct ib_udata *udata)
 			    le32_to_cpu(rdev->config.max_recv_sge),
 			    le32_to_cpu(rdev->config.max_sge_rd));
 	resp.max_cqe = min(le32_to_cpu(rdev->config.max_cqe), rdev->max_queue_size);
+	if (roc_has(rdev, VIRTIO_RDMA_RDMA_FEATURE_PLACEMENT)) {
+		resp.operations = ROCINANTE_HAS_ATOMIC_WRITE;
+		if (ROC_ACCESS_FLUSH)
+			resp.operations |= ROCINANTE_HAS_FLUSH;
+	}
 	err = roc_respond(udata, &resp, sizeof(resp));
 	if (err)
 		roc_dealloc_ucontext(ibctx);

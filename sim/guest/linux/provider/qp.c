@@ -130,7 +130,7 @@ struct ibv_qp *roc_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 		return NULL;
 	qp->base.qp.qp_type = attr->qp_type;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
-		ret = roc_set_send_ops(qp, attr->send_ops_flags);
+		ret = roc_set_send_ops(qp, attr->send_ops_flags, ctx->operations);
 	if (!ret)
 		ret = roc_qp_init(ctx, qp, attr);
 	if (ret) {

@@ -213,6 +213,7 @@ static struct verbs_context *roc_alloc_context(struct ibv_device *device, int cm
 	if (ibv_cmd_get_context(&ctx->base, &cmd, sizeof(cmd), &resp.ibv_resp, sizeof(resp)))
 		goto fail;
 	ctx->max_cqe = resp.max_cqe;
+	ctx->operations = resp.operations;
 	if (resp.doorbell_size) {
 		void *map = mmap(NULL, resp.doorbell_size, PROT_WRITE, MAP_SHARED, cmd_fd,
 				 resp.doorbell_key);

@@ -74,6 +74,7 @@ struct roc_context {
 	void *doorbells;
 	size_t doorbell_size;
 	uint32_t max_cqe;
+	uint32_t operations; /* ROCINANTE_HAS_* */
 };
 
 struct roc_pd {
@@ -214,6 +215,6 @@ bool roc_may_send(const struct ibv_qp *ibqp);
 bool roc_has_opcode(const struct ibv_qp *ibqp, enum ibv_wr_opcode opcode);
 
 /* wr.c */
-int roc_set_send_ops(struct roc_qp *qp, uint64_t flags);
+int roc_set_send_ops(struct roc_qp *qp, uint64_t flags, uint32_t operations);
 
 #endif /* ROCINANTE_H */

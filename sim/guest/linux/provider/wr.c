@@ -23,18 +23,14 @@ static void roc_finish(struct roc_qp *qp)
 	qp->cur = NULL;
 }
 
-static struct virtio_rdma_cmd_post_send *roc_begin(struct ibv_qp_ex *ex,
-						   enum ibv_wr_opcode opcode)
+/* The next request, in a free slot. */
+static struct virtio_rdma_cmd_post_send *roc_take(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
 	struct roc_qp *qp = roc_ex(ex);
 
 	roc_finish(qp);
 	if (qp->err)
 		return NULL;
-	if (!roc_has_opcode(&qp->base.qp, opcode)) {
-		qp->err = EINVAL;
-		return NULL;
-	}
 	qp->cur = roc_wq_take(&qp->sq, &qp->cur_slot);
 	if (!qp->cur) {
 		qp->err = ENOMEM;
@@ -46,6 +42,20 @@ static struct virtio_rdma_cmd_post_send *roc_begin(struct ibv_qp_ex *ex,
 	qp->cur->wr_id = htole64(ex->wr_id);
 	qp->cur->send_flags = roc_send_flags(qp, ex->wr_flags);
 	return qp->cur;
+}
+
+/* The same, of an operation that the service of the queue pair must have. */
+static struct virtio_rdma_cmd_post_send *roc_begin(struct ibv_qp_ex *ex,
+						   enum ibv_wr_opcode opcode)
+{
+	struct roc_qp *qp = roc_ex(ex);
+
+	if (!qp->err && !roc_has_opcode(&qp->base.qp, opcode)) {
+		roc_finish(qp);
+		qp->err = EINVAL;
+		return NULL;
+	}
+	return roc_take(ex, opcode);
 }
 
 static void roc_wr_start(struct ibv_qp_ex *ex)
@@ -193,6 +203,60 @@ static void roc_wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rke
 	wqe->wr.bind.rkey = htole32(rkey);
 }
 
+#ifdef ROC_HAVE_PLACEMENT
+static void roc_wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, size_t len,
+			 uint8_t type, uint8_t level)
+{
+	struct virtio_rdma_cmd_post_send *wqe = roc_take(ex, IBV_WR_FLUSH);
+
+	if (!wqe)
+		return;
+	if (len > UINT32_MAX) {
+		roc_ex(ex)->err = EINVAL;
+		return;
+	}
+	wqe->wr.flush.remote_addr = htole64(addr);
+	wqe->wr.flush.rkey = htole32(rkey);
+	wqe->wr.flush.length = htole32(len);
+	wqe->wr.flush.type = type;
+	wqe->wr.flush.level = level;
+}
+
+static void roc_wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr,
+				const void *data)
+{
+	struct virtio_rdma_cmd_post_send *wqe = roc_take(ex, IBV_WR_ATOMIC_WRITE);
+
+	if (!wqe)
+		return;
+	wqe->wr.atomic_write.remote_addr = htole64(addr);
+	wqe->wr.atomic_write.rkey = htole32(rkey);
+	memcpy(wqe->wr.atomic_write.data, data, sizeof(wqe->wr.atomic_write.data));
+}
+
+/* What a card has beyond the operations of all. */
+static uint64_t roc_placement(struct roc_qp *qp, uint32_t operations)
+{
+	struct ibv_qp_ex *ex = &qp->base.qp_ex;
+	uint64_t flags = 0;
+
+	if (operations & ROCINANTE_HAS_FLUSH) {
+		flags |= IBV_QP_EX_WITH_FLUSH;
+		ex->wr_flush = roc_wr_flush;
+	}
+	if (operations & ROCINANTE_HAS_ATOMIC_WRITE) {
+		flags |= IBV_QP_EX_WITH_ATOMIC_WRITE;
+		ex->wr_atomic_write = roc_wr_atomic_write;
+	}
+	return flags;
+}
+#else /* this libibverbs does not know them */
+static uint64_t roc_placement(struct roc_qp *qp, uint32_t operations)
+{
+	return 0;
+}
+#endif
+
 /* Setters -------------------------------------------------------------------------------------- */
 
 static void roc_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
@@ -272,7 +336,7 @@ static void roc_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 }
 
 /* The operations that a queue pair shall have; EOPNOTSUPP if its service lacks one of them. */
-int roc_set_send_ops(struct roc_qp *qp, uint64_t flags)
+int roc_set_send_ops(struct roc_qp *qp, uint64_t flags, uint32_t operations)
 {
 	const uint64_t ud = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 	const uint64_t uc = ud | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
@@ -281,10 +345,12 @@ int roc_set_send_ops(struct roc_qp *qp, uint64_t flags)
 			    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
 	struct ibv_qp_ex *ex = &qp->base.qp_ex;
 	enum ibv_qp_type type = qp->base.qp.qp_type;
-
 	bool reliable = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+	uint64_t has = reliable ? rc : type == IBV_QPT_UC ? uc : ud;
 
-	if (flags & ~(reliable ? rc : type == IBV_QPT_UC ? uc : ud))
+	if (type == IBV_QPT_RC)
+		has |= roc_placement(qp, operations);
+	if (flags & ~has)
 		return EOPNOTSUPP;
 	ex->wr_start = roc_wr_start;
 	ex->wr_complete = roc_wr_complete;
