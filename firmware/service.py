@@ -189,6 +189,17 @@ class Firmware:
         self.served += 1
         return True
 
+    @property
+    def connects(self) -> bool:
+        """Whether the card has DC."""
+        return self._connections is not None
+
+    @property
+    def connecting(self) -> bool:
+        """Whether an initiator of DC has a connection, or makes or ends one."""
+        services = (one.commands.dc for one in self.functions)
+        return any(service is not None and service.initiators.connecting for service in services)
+
     async def _connect(self) -> None:
         """Goes on with the connections of DC: a packet that has come, and those of each function
         that has any."""

@@ -57,6 +57,11 @@ class Initiators:
         """The function has been reset: its initiators are gone, and their peers find out."""
         self._all.clear()
 
+    @property
+    def connecting(self) -> bool:
+        """Whether one has a connection, or makes or ends one."""
+        return any(one.channel.phase is not Phase.IDLE for one in self._all.values())
+
     async def step(self, now: int) -> None:
         """Goes on with each initiator."""
         for qp in self._objects().qps.all():

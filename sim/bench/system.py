@@ -90,6 +90,7 @@ class Node:
         self._task: Any = None
         self._awake = Event()
         self._awake.set()
+        self._looks = 0  # that the firmware takes yet before it rests
 
     async def start(self, options: DriverOptions | None = None) -> None:
         """Set the port up and start the firmware, unless it runs; bring the driver up, set GID 0.
@@ -134,7 +135,10 @@ class Node:
 
         async def idle() -> None:
             await Timer(self.firmware_poll_ns, "ns")
-            await self._awake.wait()
+            if not self._awake.is_set() and self._looks:
+                self._looks -= 1
+            if not self.firmware_busy:
+                await self._awake.wait()
 
         self._task = cocotb.start_soon(self.firmware.run(idle))
 
@@ -144,6 +148,13 @@ class Node:
             self._awake.clear()
         else:
             self._awake.set()
+            self._looks = 2  # the one that is under way may have begun before there was something
+
+    @property
+    def firmware_busy(self) -> bool:
+        """Whether the firmware goes on though it may rest: it makes connections of DC, which work
+        for hosts and wires does not tell of, or has not looked yet whether it is to."""
+        return self.firmware.connects and (self._looks > 0 or self.firmware.connecting)
 
     def stop_firmware(self) -> None:
         """Stop the firmware: the hardware goes on alone."""

@@ -34,6 +34,7 @@ CARD = NicConfig(
     xrc=True,
     mp_wr=True,
     mkeys=True,
+    dc=True,
 )
 
 

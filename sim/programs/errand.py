@@ -161,7 +161,11 @@ class Errands:
             self._finished.clear()
         else:
             self._rest(True)
-            await self._follow_wall_clock()
+            if any(node.firmware_busy for node in self._nodes):
+                await First(Timer(SLICE_NS, "ns"), self._finished.wait())
+                self._finished.clear()
+            else:
+                await self._follow_wall_clock()
         for look in self.looks:
             await look()
         self._turn.set()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hdl.abi.enums import SendFlags, WrOpcode
+from hdl.abi.enums import QpState, SendFlags, WcStatus, WrOpcode
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import AH
 from sim.guest.verbs import SGE as GuestSGE
@@ -430,3 +430,98 @@ def test_rdma_cores_cases(tmp_path: Path) -> None:
     found = run(tmp_path, "--as", "mlx5", "test_mlx5_raw_wqe", *names)
     ended = [one["how"] for each in found.values() for one in each]
     assert ended == ["passed"] * 4
+
+
+#: An initiator and a target on one card.
+DC = (
+    PAIR
+    + """
+import pyverbs.providers.mlx5.mlx5_enums as dve
+from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.providers.mlx5.mlx5dv import (
+    Mlx5Context, Mlx5DVContextAttr, Mlx5DVDCInitAttr, Mlx5DVQPInitAttr, Mlx5QP)
+from pyverbs.qp import QPAttr, QPCap, QPInitAttrEx
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+
+ctx = Mlx5Context(Mlx5DVContextAttr(), name="rocinante0")
+pd, cq = PD(ctx), CQ(ctx, 64)
+mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
+srq = SRQ(pd, SrqInitAttr(SrqAttr(16, 1)))
+
+
+def make(dc, send_ops=0, comp_mask=dve.MLX5DV_QP_INIT_ATTR_MASK_DC, calls=0):
+    mask = e.IBV_QP_INIT_ATTR_PD | (e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS if send_ops else 0)
+    init = QPInitAttrEx(e.IBV_QPT_DRIVER, scq=cq, rcq=cq, srq=srq, cap=QPCap(8, 0, 1, 0), pd=pd,
+                        comp_mask=mask, send_ops_flags=send_ops, sq_sig_all=1)
+    mask = comp_mask | (dve.MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS if calls else 0)
+    return Mlx5QP(ctx, init, Mlx5DVQPInitAttr(mask, dc_init_attr=dc, send_ops_flags=calls))
+
+
+sends = e.IBV_QP_EX_WITH_SEND | e.IBV_QP_EX_WITH_RDMA_WRITE
+route = GlobalRoute(dgid=ctx.query_gid(1, 0), sgid_index=0)
+attr = QPAttr()
+attr.ah_attr = AHAttr(is_global=1, gr=route)
+attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 1, 14, 7, 7
+attr.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE
+target = make(Mlx5DVDCInitAttr(dve.MLX5DV_DCTYPE_DCT, 0x1234))
+target.to_rtr(attr)
+qp = make(Mlx5DVDCInitAttr(), sends)
+qp.to_rts(attr)
+ah = AH(pd, attr=attr.ah_attr)
+"""
+)
+
+
+def test_dynamic_connections(tmp_path: Path) -> None:
+    """A SEND and a WRITE with the key, one with another key, and what cannot be made."""
+    said = script(
+        DC
+        + """
+def write(number, key):
+    qp.wr_start()
+    qp.wr_id, qp.wr_flags = number, e.IBV_SEND_SIGNALED
+    qp.wr_rdma_write(mr.rkey, mr.buf + 1024)
+    qp.wr_set_dc_addr(ah, target.qp_num, key)
+    qp.wr_set_sge(SGE(mr.buf, 64, mr.lkey))
+    qp.wr_complete()
+
+
+def ended():
+    while not (found := cq.poll(4)[1]):
+        pass
+    return [(wc.wr_id, wc.status, wc.qp_num == qp.qp_num) for wc in found]
+
+
+mr.write(b"d" * 64, 64)
+write(1, 0x1234)
+print(ended(), mr.read(64, 1024) == b"d" * 64)
+write(2, 0x1235)
+print(ended(), qp.query(e.IBV_QP_STATE)[0].qp_state)
+refused(target.to_rts, attr)
+refused(make, None)
+refused(make, Mlx5DVDCInitAttr(7))
+refused(make, Mlx5DVDCInitAttr(dve.MLX5DV_DCTYPE_DCT), sends)
+refused(make, Mlx5DVDCInitAttr(), 0, 0)
+refused(make, Mlx5DVDCInitAttr(), calls=dve.MLX5DV_QP_EX_WITH_RAW_WQE)
+refused(Mlx5QP.map_ah_to_qp, ah, qp.qp_num)
+refused(write, 4, 5)
+qp.close(), target.close(), ah.close(), mr.close(), srq.close(), pd.close()
+""",
+        tmp_path,
+        options=("--as", "mlx5"),
+    )
+    lines = said.splitlines()
+    access = int(WcStatus.REM_ACCESS_ERR)
+    assert lines[:2] == ["[(1, 0, True)] True", f"[(2, {access}, True)] {int(QpState.ERR)}"], said
+    numbers = [line.split()[1] for line in lines[2:]]
+    invalid, unsupported = errno.EINVAL, errno.EOPNOTSUPP
+    wanted = [*[invalid] * 5, *[unsupported] * 2]
+    assert numbers[: len(wanted)] == [str(number) for number in wanted], said
+
+
+def test_rdma_cores_cases_of_dynamic_connections(tmp_path: Path) -> None:
+    """Its tests of DC: two pass; others need streams, or what the card has not."""
+    (found,) = run(tmp_path, "--as", "mlx5", "test_mlx5_dc").values()
+    passed = {one["name"].split(".")[-1] for one in found if one["how"] == "passed"}
+    assert passed == {"test_dc_rdma_write", "test_dc_send"}
+    assert all(one["how"] == "skipped" for one in found if one["name"].split(".")[-1] not in passed)

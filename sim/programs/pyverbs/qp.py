@@ -40,6 +40,7 @@ _UNRELIABLE_RTR = ("STATE", "AV", "PATH_MTU", "DEST_QPN", "RQ_PSN")
 _RELIABLE_RTR = (*_UNRELIABLE_RTR, "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER")
 _RELIABLE_RTS = ("STATE", "SQ_PSN", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC")
 _TARGET_RTS = ("STATE", "SQ_PSN", "TIMEOUT")
+_DYNAMIC_RTR = ("STATE", "AV", "PATH_MTU", "MIN_RNR_TIMER")
 _INIT_STATE, _RTR, _RTS = enums.IBV_QPS_INIT, enums.IBV_QPS_RTR, enums.IBV_QPS_RTS
 #: Attributes that each step sets, by the type of the queue pair.
 _STEPS: dict[int, dict[int, tuple[str, ...]]] = {
@@ -52,15 +53,22 @@ _STEPS: dict[int, dict[int, tuple[str, ...]]] = {
         _RTR: ("STATE",),
         _RTS: ("STATE", "SQ_PSN"),
     },
+    QpType.DCI: {_INIT_STATE: _INIT[:-1], _RTR: ("STATE", "PATH_MTU"), _RTS: _RELIABLE_RTS},
+    QpType.DCT: {_INIT_STATE: _INIT, _RTR: _DYNAMIC_RTR},
 }
+#: Types that verbs do not name.
+_BEYOND = (QpType.DCI, QpType.DCT)
 #: What libibverbs calls FLUSH and TSO, of which a card may have none.
 _TSO = enums.IBV_QP_EX_WITH_TSO
 
 
-def mask_of(qp_type: int, state: int) -> int:
-    """The attributes that the step to a state sets."""
+def mask_of(kind: int, state: int) -> int:
+    """The attributes that the step to a state sets, of a queue pair of the driver's type ``kind``;
+    PyverbsRDMAError(EINVAL) for a state that it does not have."""
     found = 0
-    for name in _STEPS[qp_type][state]:
+    if state not in _STEPS[kind]:
+        raise PyverbsRDMAError("Failed to modify QP state", errno.EINVAL)
+    for name in _STEPS[kind][state]:
         found |= getattr(enums, f"IBV_QP_{name}")
     return found
 
@@ -85,7 +93,9 @@ class QP(PyverbsCM):
             self.pd, self.xrcd = init_attr.pd, init_attr.xrcd
         self.init = init_attr
         refused = isinstance(init_attr, QPInitAttrEx) and init_attr.refused
-        if init_attr.qp_type not in _STEPS or refused:
+        #: The driver's type.
+        self.kind = self._kind_of(init_attr)
+        if self.kind is None or refused:
             raise PyverbsRDMAError("Failed to create QP", errno.EOPNOTSUPP)
         self.scq, self.rcq, self.srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
         self.guest: GuestQP = ask(self.card, self._create(init_attr), "Failed to create QP")
@@ -96,6 +106,15 @@ class QP(PyverbsCM):
             datagrams = self.qp_type == enums.IBV_QPT_UD
             (self.to_rts if datagrams else self.to_init)(qp_attr)
 
+    def _kind_of(self, init: QPInitAttr | QPInitAttrEx) -> QpType | None:
+        """The driver's type of what is to be made; None if there is none."""
+        named = init.qp_type in _STEPS and init.qp_type not in _BEYOND
+        return QpType(init.qp_type) if named else None
+
+    def _shaped(self, attr: GuestQPInitAttr) -> GuestQPInitAttr:
+        """What the driver makes it from, if it is of a type that verbs do not name."""
+        return attr
+
     async def _create(self, init: QPInitAttr | QPInitAttrEx) -> GuestQP:
         limits = self.card.context.query_device()
         cap = init.cap
@@ -105,8 +124,9 @@ class QP(PyverbsCM):
         pieces = None
         if isinstance(init, QPInitAttrEx):
             pieces = asked(init, IBV_QP_INIT_ATTR_MP_WR, "Failed to create QP")
+        assert self.kind is not None, "what has no type is refused before"
         attr = GuestQPInitAttr(
-            QpType(init.qp_type),
+            self.kind,
             getattr(self.scq, "guest", None),
             getattr(self.rcq, "guest", None),
             cap.to_guest(),
@@ -116,7 +136,8 @@ class QP(PyverbsCM):
             mp_wr=pieces,
         )
         nobodys = GuestPD(self.card.context, 0)  # a target's, which means nothing
-        return await GuestQP.create(nobodys if owner is self.xrcd else self.pd.guest, attr)
+        pd = nobodys if owner is self.xrcd else self.pd.guest
+        return await GuestQP.create(pd, self._shaped(attr))
 
     @property
     def qp_state(self) -> int:
@@ -136,7 +157,8 @@ class QP(PyverbsCM):
 
     def _step(self, qp_attr: QPAttr, state: int) -> None:
         qp_attr.qp_state = state
-        self.modify(qp_attr, mask_of(self.qp_type, state))
+        assert self.kind is not None, "what has no type is refused before"
+        self.modify(qp_attr, mask_of(self.kind, state))
 
     def to_init(self, qp_attr: QPAttr) -> None:
         """To INIT."""
@@ -362,10 +384,13 @@ class _Built:
         self.remote, self.sg = remote, list[SGE]()
         self.bound: tuple[Any, int] | None = None
         self.srq_num: int | None = None
+        self.destination: int | None = None
 
     def to_guest(self) -> Any:
         """As the driver takes it."""
         wr = request(self.opcode, self.wr_id, self.flags, self.sg, self.imm, self.remote)
         if self.srq_num is not None:
             wr.set_wr_xrc_srqn(self.srq_num)
+        if self.destination is not None:
+            wr.set_wr_dc(self.destination)
         return wr

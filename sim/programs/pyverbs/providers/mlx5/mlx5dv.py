@@ -7,15 +7,23 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from hdl.abi.enums import WrOpcode
+from hdl.abi.enums import QpType, WrOpcode
 from sim.guest.driver.errors import RdmaError
+from sim.guest.verbs import QPInitAttr as GuestQPInitAttr
 from sim.guest.verbs import SendWR as GuestSendWR
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.absent import named
-from sim.programs.pyverbs.base import PyverbsObject
+from sim.programs.pyverbs.base import PyverbsObject, ask
 from sim.programs.pyverbs.cq import CQEX, CqInitAttrEx
 from sim.programs.pyverbs.device import Context
 from sim.programs.pyverbs.providers.mlx5 import mlx5_enums as dv
+from sim.programs.pyverbs.providers.mlx5.dc import (
+    Destinations,
+    Mlx5DCIStreamInitAttr,
+    Mlx5DVDCInitAttr,
+    Role,
+    role_of,
+)
 from sim.programs.pyverbs.providers.mlx5.mlx5dv_mkey import (
     LayoutRequest,
     Mlx5Mkey,
@@ -32,9 +40,11 @@ from sim.programs.vendors import VENDORS
 __all__ = [
     "Mlx5CQ",
     "Mlx5Context",
+    "Mlx5DCIStreamInitAttr",
     "Mlx5DVCQInitAttr",
     "Mlx5DVContext",
     "Mlx5DVContextAttr",
+    "Mlx5DVDCInitAttr",
     "Mlx5DVQPInitAttr",
     "Mlx5QP",
     "Wqe",
@@ -52,8 +62,13 @@ _LAYOUTS = (
 _CALLS = dv.MLX5DV_QP_EX_WITH_RAW_WQE | dv.MLX5DV_QP_EX_WITH_MEMCPY | _LAYOUTS
 #: Flags of its creation that the card can do nothing else than keep.
 _FLAGS = dv.MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE
-#: What a mask may name of a queue pair's attributes: without DC.
-_MASK = dv.MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | dv.MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
+#: What a mask may name of a queue pair's attributes.
+_MASK = (
+    dv.MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
+    | dv.MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
+    | dv.MLX5DV_QP_INIT_ATTR_MASK_DC
+    | dv.MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -72,14 +87,19 @@ class Mlx5DVContextAttr(PyverbsObject):
 class Mlx5DVContext(PyverbsObject):
     """What a device has beyond verbs. ``comp_mask``: what of it was asked for and is known."""
 
-    def __init__(self, comp_mask: int, max_wr_memcpy_length: int):
+    def __init__(self, comp_mask: int, config: Any):
         super().__init__()
         known = dv.MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | dv.MLX5DV_CONTEXT_MASK_DCI_STREAMS
         self.version = self.flags = self.num_lag_ports = self.sw_parsing_caps = 0
+        self.dc_odp_caps = 0
         self.comp_mask = comp_mask & known
-        self.max_wr_memcpy_length = max_wr_memcpy_length
-        #: There is no DC.
-        self.dci_streams_caps = {"max_log_num_concurent": 0, "max_log_num_errored": 0}
+        self.max_wr_memcpy_length = config.max_memcpy_length
+        self.max_dc_rd_atom = config.max_dc_rd_atom
+        self.max_dc_init_rd_atom = config.max_dc_init_rd_atom
+        self.dci_streams_caps = {
+            "max_log_num_concurent": config.max_dci_log_streams,
+            "max_log_num_errored": config.max_dci_log_errored,
+        }
 
 
 class Mlx5Context(Context):
@@ -100,7 +120,7 @@ class Mlx5Context(Context):
 
     def query_mlx5_device(self, comp_mask: int = -1) -> Mlx5DVContext:
         """What it has."""
-        return Mlx5DVContext(comp_mask, self.card.context.query_device().max_memcpy_length)
+        return Mlx5DVContext(comp_mask, self.card.context.query_device())
 
 
 class Mlx5DVCQInitAttr(PyverbsObject):
@@ -130,7 +150,7 @@ class Mlx5DVQPInitAttr(PyverbsObject):
         self,
         comp_mask: int = 0,
         create_flags: int = 0,
-        dc_init_attr: Any = None,
+        dc_init_attr: Mlx5DVDCInitAttr | None = None,
         send_ops_flags: int = 0,
     ):
         super().__init__()
@@ -151,12 +171,17 @@ class Mlx5DVQPInitAttr(PyverbsObject):
 
 
 class Mlx5QP(QPEx):
-    """A queue pair with calls beyond verbs. DC is not there: EOPNOTSUPP."""
+    """A queue pair with calls beyond verbs, or an end of dynamic connections, which has none."""
 
     def __init__(self, context: Any, init_attr: QPInitAttrEx, dv_init_attr: Mlx5DVQPInitAttr):
         calls = dv_init_attr.calls
+        self._role: Role | None = None
+        self._destinations = Destinations()
         refused = dv_init_attr.comp_mask & ~_MASK or dv_init_attr.flags & ~_FLAGS
         refused = refused or calls & ~_CALLS
+        if not refused:
+            self._role = role_of(context.card, init_attr, dv_init_attr)
+            refused = self._role is not None and calls
         copies = calls & dv.MLX5DV_QP_EX_WITH_MEMCPY
         if copies and not (
             context.card.context.query_device().max_memcpy_length
@@ -177,8 +202,44 @@ class Mlx5QP(QPEx):
         if refused:
             raise PyverbsRDMAError("Failed to create MLX5 QP", errno.EOPNOTSUPP)
         super().__init__(context, init_attr)
-        if self.scq is not None:
+        if self.scq is not None and self.kind != QpType.DCT:
             self.scq.opcodes[self.qp_num] = self._opcode
+
+    def _kind_of(self, init: Any) -> QpType | None:
+        return super()._kind_of(init) if self._role is None else self._role.kind
+
+    def _shaped(self, attr: GuestQPInitAttr) -> GuestQPInitAttr:
+        return attr if self._role is None else self._role.shape(attr)
+
+    def _destroy(self) -> None:
+        super()._destroy()
+        ask(self.card, self._destinations.close(), "Failed to forget where requests went")
+
+    def wr_set_dc_addr(self, ah: Any, remote_dctn: int, remote_dc_key: int) -> None:
+        """Where the last request goes: a target with its key, at an address."""
+        if self.kind != QpType.DCI:
+            raise PyverbsRDMAError("The QP is no initiator of DC", errno.EOPNOTSUPP)
+        work = self._destinations.number(ah.guest, remote_dctn, remote_dc_key)
+        try:
+            self._batch[-1].destination = self.card.do(work)
+        except OSError as error:
+            self._fails(RdmaError(error.errno or errno.EIO, "No such destination can be made"))
+
+    def wr_set_dc_addr_stream(
+        self, ah: Any, remote_dctn: int, remote_dc_key: int, stream_id: int
+    ) -> None:
+        """The same, of a stream; there are none: EOPNOTSUPP."""
+        raise PyverbsRDMAError("The QP has no streams", errno.EOPNOTSUPP)
+
+    @staticmethod
+    def modify_dci_stream_channel_id(qp: Any, stream_id: int) -> None:
+        """Lets an initiator go on with a stream that has failed; there are none: EOPNOTSUPP."""
+        raise PyverbsRDMAError("Failed to reset stream id", errno.EOPNOTSUPP)
+
+    @staticmethod
+    def map_ah_to_qp(ah: Any, qp_num: int) -> None:
+        """No address handle stands for a queue pair: EOPNOTSUPP."""
+        raise PyverbsRDMAError("Failed to map AH to QP", errno.EOPNOTSUPP)
 
     def wr_memcpy(
         self, dest_lkey: int, dest_addr: int, src_lkey: int, src_addr: int, length: int
