@@ -18,6 +18,7 @@ __all__ = ["network_features", "network_kind", "rdma_kind"]
 #: What the network function offers of its device type's own features.
 _NETWORK = (
     NetFeature.CSUM,
+    NetFeature.GUEST_CSUM,
     NetFeature.MTU,
     NetFeature.MAC,
     NetFeature.MRG_RXBUF,

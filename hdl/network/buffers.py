@@ -42,9 +42,11 @@ class Piece(data.Struct):
 
 
 class Assigned(data.Struct):
-    """A frame for queue ``pair``, in so many ``pieces`` and ``chains``; ``drop``: for none."""
+    """A frame for queue ``pair``, in so many ``pieces`` and ``chains``; ``drop``: for none.
+    ``right``: see Found."""
 
     pair: PAIR_BITS
+    right: 1
     length: LENGTH_BITS
     pieces: range(MOST + 1)
     chains: range(MOST + 1)
@@ -158,6 +160,7 @@ class ReceiveBuffers(wiring.Component):
         count, chains = frames.i.payload.pieces, frames.i.payload.chains
         number, chain_count = Signal.like(count), Signal.like(chains)
         there, fits, room = Signal(), Signal(), Signal(reset_less=True)
+        right = Signal(reset_less=True)
         taken, skips = Signal(LENGTH_BITS), Signal()
         total = Signal(LENGTH_BITS, reset_less=True)
         mergeable = self.features[NetFeature.MRG_RXBUF]
@@ -172,6 +175,7 @@ class ReceiveBuffers(wiring.Component):
             piece.written.eq(written + taken),
             piece.ends.eq(fits | waiting.last),
             frames.i.payload.pair.eq(pair),
+            frames.i.payload.right.eq(right),
             frames.i.payload.length.eq(total),
             count.eq(number),
             chains.eq(chain_count),
@@ -182,7 +186,8 @@ class ReceiveBuffers(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.frame.ready.eq(room & ~self.hold)
                 m.d.sync += [
-                    pair.eq(self.frame.payload.side),
+                    pair.eq(self.frame.payload.side.pair),
+                    right.eq(self.frame.payload.side.right),
                     rest.eq(self.frame.payload.length + HEADER_BYTES),
                     total.eq(self.frame.payload.length + HEADER_BYTES),
                     written.eq(0),

@@ -1,8 +1,6 @@
 """Checksums that the driver leaves to the card: the sum of a frame, and its place in it."""
 
-from functools import reduce
 from itertools import pairwise
-from operator import add
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -17,13 +15,9 @@ from hdl.common.skid import Skid
 from hdl.ports.packet import packet_beat, packet_stream
 
 from .types import HEADER_BYTES, LENGTH_BITS
+from .words import WordSum, folded
 
 __all__ = ["Checksum", "ChecksumOf", "PutChecksum"]
-
-#: Words that are added up in one cycle.
-_ADDENDS = 4
-#: Bits of the sum of all words of the longest frame.
-_TOTAL = 16 + LENGTH_BITS - 1
 
 
 class Checksum(data.Struct):
@@ -43,9 +37,8 @@ class ChecksumOf(wiring.Component):
     Members: ``valid``, ``beat`` a beat of a frame goes by, ``header`` in front of that frame;
     ``enable``: the driver may ask for it; ``kept``, ``KEPT`` cycles behind a last beat: the frame
     is kept; ``o`` what becomes of each frame that is kept.
-    Words are added with the first byte in the low half, which gives the sum with its bytes swapped
-    and so in their order in the frame (RFC 1071, 2B). Behind an odd number of bytes they are
-    swapped once more.
+    The bytes of the sum are swapped (see WordSum), and so in their order in the frame. Behind an
+    odd number of bytes they are swapped once more.
     Latency: ``latency`` cycles and 3. Throughput: a beat a cycle. Errors: none; a place behind the
     frame's end is not written to. Reset: between two frames; none waits.
     """
@@ -54,11 +47,9 @@ class ChecksumOf(wiring.Component):
 
     def __init__(self, *, width: int, frames: int):
         self._width, self._frames = width, frames
-        words, levels = width // 16, 0
-        while words > 1:
-            words, levels = -(-words // _ADDENDS), levels + 1
-        #: From a last beat until its sum is there: mask, levels of adders, total, folded twice.
-        self.latency = 1 + levels + 1 + 2
+        self._adds = WordSum(words=width // 16)
+        #: From a last beat until its sum is there: mask, sum, folded once more.
+        self.latency = 1 + self._adds.latency + 1
         super().__init__(
             {
                 "valid": In(1),
@@ -128,28 +119,12 @@ class ChecksumOf(wiring.Component):
 
     def _sum(self, m: Module, masked: Signal) -> Signal:
         """The frame's checksum, when its last beat has gone by for so long."""
-        terms: list[Value] = [masked[at : at + 16] for at in range(0, self._width, 16)]
-        firsts, level = Signal(self.latency), 1
-        m.d.sync += firsts.eq(Cat(self.valid & self.beat.first, firsts))
-        while len(terms) > 1:
-            groups = [terms[at : at + _ADDENDS] for at in range(0, len(terms), _ADDENDS)]
-            terms = []
-            for number, group in enumerate(groups):
-                bits = max(map(len, group)) + ceil_log2(len(group))
-                term = Signal(bits, name=f"sum{level}_{number}", reset_less=True)
-                m.d.sync += term.eq(reduce(add, group))
-                terms.append(term)
-            level += 1
-        total = Signal(_TOTAL, reset_less=True)
-        once, twice = Signal(17, reset_less=True), Signal(16, reset_less=True)
-        folded = Signal(16)
-        m.d.comb += folded.eq(once[:16] + once[16])
-        m.d.sync += [
-            total.eq(Mux(firsts[level - 1], 0, total) + terms[0]),
-            once.eq(total[:16] + total[16:]),
-            twice.eq(Mux(folded.all(), ~0, ~folded)),
-        ]
-        return twice
+        m.submodules.adds = adds = self._adds
+        first, total, value = Signal(), Signal(16), Signal(16, reset_less=True)
+        m.d.sync += first.eq(self.valid & self.beat.first)
+        m.d.comb += [adds.i.eq(masked), adds.first.eq(first), total.eq(folded(adds.o))]
+        m.d.sync += value.eq(Mux(total.all(), ~0, ~total))
+        return value
 
 
 class PutChecksum(wiring.Component):

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import ceil_log2
 
-from hdl.abi.virtio_net_header import NET_HEADER
+from hdl.abi.virtio_net_header import NET_HEADER, NetHeaderFlags
 from hdl.common.address import OFFSET_BITS, add_high, add_low
 from hdl.common.fifo import StreamFifo
 from hdl.config import FUNCTION_NET
@@ -22,6 +22,12 @@ __all__ = ["Deliver"]
 BURST = 4096
 #: Chains that wait to go back.
 RETURNS = 64
+
+
+def _place(name: str) -> slice:
+    """The bits of a field of the header."""
+    place = NET_HEADER.place(name)
+    return slice(8 * place.offset, 8 * place.end)
 
 
 class _Work:
@@ -52,7 +58,7 @@ class _Work:
 class Deliver(wiring.Component):
     """Writes header and frame into the buffers that the frame has been given.
 
-    Spec: Virtio 1.2, 5.1.6.4 (header; ``num_buffers``).
+    Spec: Virtio 1.2, 5.1.6.4 (header; ``num_buffers``, VIRTIO_NET_HDR_F_DATA_VALID).
     Members: ``assigned``, ``piece``: see ReceiveBuffers; ``frame`` the beats of the frames in the
     same order; ``write_client``; ``returned`` the chains, when all of a frame has been taken by the
     write engine; ``delivered`` (a cycle) a frame of ``length`` bytes; ``idle``.
@@ -85,12 +91,15 @@ class Deliver(wiring.Component):
         work = _Work(self._width)
         frame, piece, beat = work.frame, work.piece, self.write_client.beat.payload
         lanes, returning = len(work.start), returns.i.payload
-        num_buffers = NET_HEADER.offset("num_buffers")
+        header = {
+            "flags": Mux(frame.right, NetHeaderFlags.DATA_VALID, 0),
+            "num_buffers": frame.chains,
+        }
         m.d.comb += [
             prefix.i.payload.eq(self.frame.payload),
             prefix.i.valid.eq(self.frame.valid & work.flows & ~work.fed),
             self.frame.ready.eq((prefix.i.ready & work.flows & ~work.fed) | work.forgets),
-            prefix.header.eq(Cat(Const(0, 8 * num_buffers), frame.chains)),
+            *(prefix.header[_place(name)].eq(value) for name, value in header.items()),
             beat.stream_id.eq(STREAM_DATA),
             beat.function.eq(FUNCTION_NET),
             beat.addr.eq(Cat(Const(0, lanes), work.addr[lanes:])),

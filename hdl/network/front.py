@@ -13,6 +13,7 @@ from hdl.ports.packet import packet_beat, packet_stream
 from hdl.ports.trace import FrameTap, Verdict
 
 from .flow import FlowHash
+from .packet_check import PacketCheck
 from .types import PAIR_BITS
 
 __all__ = ["CAUSES", "MacFilter", "ReceiveFront"]
@@ -78,8 +79,9 @@ class ReceiveFront(wiring.Component):
     """Holds each frame until its verdict comes, and says whether it is to be kept.
 
     Members: ``received``, ``verdict``: see NetworkPort; ``settings``; ``o`` frames, always taken,
-    with ``keep`` and ``flow`` (see FlowHash) valid on the last beat; ``filtered`` counts frames
-    that are no RDMA's, and that the driver does not want. With ``steers`` False there are no flows.
+    with ``keep``, ``flow`` (see FlowHash) and ``right`` (see PacketCheck) valid on the last beat;
+    ``filtered`` counts frames that are no RDMA's, and that the driver does not want. With
+    ``steers`` False there are no flows.
     Latency: 2 cycles, of a last beat 2 behind its verdict. Throughput: a beat a cycle.
     Errors: none. Reset: with the ingress; a frame begins with its first beat.
     """
@@ -94,6 +96,7 @@ class ReceiveFront(wiring.Component):
                 "o": Out(packet_stream(width)),
                 "keep": Out(1),
                 "flow": Out(PAIR_BITS),
+                "right": Out(1),
                 "filtered": Out(COUNT),
             }
         )
@@ -104,9 +107,13 @@ class ReceiveFront(wiring.Component):
         m.submodules.filter = addresses = MacFilter()
         m.submodules.wants = wants = StreamFifo(shape=1, depth=FRAMES)
         m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=FRAMES)
+        m.submodules.check = check = PacketCheck(width=self._width)
+        m.submodules.checks = checks = StreamFifo(shape=1, depth=FRAMES)
         tap, beat = self.received, beats.o.payload
-        inside, takes, known = Signal(), Signal(), Signal()
-        steered = Signal(init=1)
+        inside, takes, known, leaves = Signal(), Signal(), Signal(), Signal()
+        fifos = [wants, verdicts, checks]  # a row for each frame
+        if self._steers:
+            self._steer(m, takes, fifos)
         m.d.comb += [
             # Behind a reset the rest of a frame is nobody's.
             takes.eq(tap.valid & (inside | tap.beat.first)),
@@ -115,39 +122,43 @@ class ReceiveFront(wiring.Component):
             addresses.valid.eq(takes & tap.beat.first),
             addresses.address.eq(tap.beat.data[:48]),
             addresses.settings.eq(self.settings),
+            check.i.valid.eq(takes),
+            check.i.beat.eq(tap.beat),
             wants.i.valid.eq(addresses.o_valid),
             wants.i.payload.eq(addresses.wanted),
             verdicts.i.valid.eq(self.verdict.valid),
             verdicts.i.payload.eq(self._ours(self.verdict.reasons)),
-            known.eq(wants.o.valid & verdicts.o.valid & steered),
+            checks.i.valid.eq(check.valid),
+            checks.i.payload.eq(check.right),
+            known.eq(Cat(fifo.o.valid for fifo in fifos).all()),
             self.o.valid.eq(beats.o.valid & (~beat.last | known)),
             self.o.payload.eq(beat),
             beats.o.ready.eq(~beat.last | known),
-            wants.o.ready.eq(self.o.valid & beat.last),
-            verdicts.o.ready.eq(self.o.valid & beat.last),
+            leaves.eq(self.o.valid & beat.last),
+            *(fifo.o.ready.eq(leaves) for fifo in fifos),
             self.keep.eq(wants.o.payload & verdicts.o.payload),
+            self.right.eq(checks.o.payload),
         ]
         with m.If(takes):
             m.d.sync += inside.eq(~tap.beat.last)
-        with m.If(self.o.valid & beat.last & verdicts.o.payload & ~wants.o.payload):
+        with m.If(leaves & verdicts.o.payload & ~wants.o.payload):
             increment(m, self.filtered)
-        fifos = [beats, wants, verdicts]
-        if self._steers:
-            m.submodules.hash = flow_hash = FlowHash(width=self._width)
-            m.submodules.flows = flows = StreamFifo(shape=PAIR_BITS, depth=FRAMES)
-            fifos.append(flows)
-            m.d.comb += [
-                flow_hash.i.valid.eq(takes),
-                flow_hash.i.beat.eq(tap.beat),
-                flows.i.valid.eq(flow_hash.valid),
-                flows.i.payload.eq(flow_hash.flow),
-                flows.o.ready.eq(self.o.valid & beat.last),
-                self.flow.eq(flows.o.payload),
-                steered.eq(flows.o.valid),
-            ]
-        for fifo in fifos:
+        for fifo in (beats, *fifos):
             taken_at_once(m, platform, fifo.i, "verdicts come before there is no room to wait")
         return m
+
+    def _steer(self, m: Module, takes: Value, fifos: list[StreamFifo]) -> None:
+        """The flow of each frame; adds to ``fifos``."""
+        m.submodules.hash = flow_hash = FlowHash(width=self._width)
+        m.submodules.flows = flows = StreamFifo(shape=PAIR_BITS, depth=FRAMES)
+        fifos.append(flows)
+        m.d.comb += [
+            flow_hash.i.valid.eq(takes),
+            flow_hash.i.beat.eq(self.received.beat),
+            flows.i.valid.eq(flow_hash.valid),
+            flows.i.payload.eq(flow_hash.flow),
+            self.flow.eq(flows.o.payload),
+        ]
 
     @staticmethod
     def _ours(reasons: Value) -> Value:

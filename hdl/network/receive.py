@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.abi.virtio_pci import NetFeature
 from hdl.common.count import COUNT, increment
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
@@ -18,7 +19,7 @@ from .chains import ChainSource
 from .deliver import Deliver
 from .front import ReceiveFront
 from .store import FrameStore
-from .types import LENGTH_BITS, PAIR_BITS, Broken
+from .types import LENGTH_BITS, PAIR_BITS, Broken, Found
 from .used import UsedElements
 
 __all__ = ["Receive"]
@@ -89,7 +90,7 @@ class Receive(wiring.Component):
                 width=width,
                 depth=STORE // config.bytes_per_beat,
                 frames=FRAMES,
-                side=PAIR_BITS,
+                side=Found,
                 lossy=True,
             ),
         )
@@ -121,7 +122,8 @@ class Receive(wiring.Component):
             front.verdict.eq(self.verdict),
             front.settings.eq(self.settings),
             store.keep.eq(front.keep),
-            store.facts.eq(front.flow & self._active()),
+            store.facts.pair.eq(front.flow & self._active()),
+            store.facts.right.eq(front.right & self.features[NetFeature.GUEST_CSUM]),
             source.doorbell.eq(self.doorbell),
             source.doorbell_pair.eq(self.doorbell_pair),
             source.start.eq(self.start),

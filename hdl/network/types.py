@@ -15,6 +15,7 @@ __all__ = [
     "SHORTEST_FRAME",
     "Broken",
     "Buffer",
+    "Found",
     "Returned",
 ]
 
@@ -56,5 +57,13 @@ class Returned(data.Struct):
     last: 1
 
 
-#: What is known of a received frame in the store: its length, and the pair that it goes to.
-FRAME_FACTS = data.StructLayout({"length": LENGTH_BITS, "side": PAIR_BITS})
+class Found(data.Struct):
+    """What has been found out of a received frame: the ``pair`` that it goes to, and whether its
+    checksums are ``right``, as far as anybody wants to know."""
+
+    pair: PAIR_BITS
+    right: 1
+
+
+#: What is known of a received frame in the store.
+FRAME_FACTS = data.StructLayout({"length": LENGTH_BITS, "side": Found})

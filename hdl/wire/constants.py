@@ -7,10 +7,12 @@ from .headers import BTH, ETHERNET, IPV4, IPV6, UDP, VLAN, Header
 __all__ = [
     "ETHERTYPE_IPV4",
     "ETHERTYPE_IPV6",
+    "ETHERTYPE_SERVICE_VLAN",
     "ETHERTYPE_VLAN",
     "ICRC_BYTES",
     "ICRC_INITIAL",
     "ICRC_RESIDUE",
+    "IP_PROTOCOL_TCP",
     "IP_PROTOCOL_UDP",
     "MAC_IPV4_GROUP",
     "MAC_IPV6_GROUP",
@@ -41,7 +43,9 @@ __all__ = [
 ETHERTYPE_IPV4 = 0x0800
 ETHERTYPE_VLAN = 0x8100
 ETHERTYPE_IPV6 = 0x86DD
-IP_PROTOCOL_UDP = 17
+#: In front of the VLAN tag proper (IEEE 802.1Q, 9.4: S-TAG).
+ETHERTYPE_SERVICE_VLAN = 0x88A8
+IP_PROTOCOL_TCP, IP_PROTOCOL_UDP = 6, 17
 #: UDP destination port of RoCE v2 (IBTA Annex A17).
 ROCE_PORT = 4791
 #: Smallest Ethernet frame without its FCS (IEEE 802.3, 4A.2.3.2.4).

@@ -5,9 +5,11 @@ from __future__ import annotations
 import cocotb
 
 from hdl.csr.counter_names import DROP_REASONS
+from tests.network import packets
 from tests.network.driver import (
     BROADCAST,
     GOOD,
+    GUEST_CSUM,
     HEADER,
     MAC,
     MRG_RXBUF,
@@ -257,3 +259,52 @@ async def flows_are_steered(dut):
     spread = [next(iter(seen[port])) for port in range(1000, 1016)]
     assert 4 <= sum(spread) <= 12
     assert {next(iter(seen[port])) for port in range(2000, 2008)} == {0}
+
+
+async def checked(dut, features: int, stall: float) -> None:
+    """Packets of each shape, right and spoilt: the header of each frame tells which is which."""
+    bench = NetBench(dut, seed=11 + bool(stall), stall=stall)
+    await bench.begin(features=features, gap=stall, promiscuous=1)
+    driver, rng, frames = Receiver(bench, 0), bench.rng, []
+    for shape in packets.shapes(rng):
+        frame = shape.build(rng)
+        if len(frame) < 1500 and rng.random() < 0.6:
+            frames.append(frame)
+            if rng.random() < 0.5:
+                frames.append(packets.spoilt(frame, rng.randrange(12, len(frame)), rng))
+    for start in range(0, len(frames), 40):
+        some = frames[start : start + 40]
+        for frame in some:
+            rest = HEADER + len(frame) - 200 if features & MRG_RXBUF else 0
+            driver.post(200 if features & MRG_RXBUF else 1600)
+            if rest > 0:
+                driver.post(rest)
+        bench.kick(0)
+        await bench.cycles(1500)
+        for frame in some:
+            bench.tap.send(frame, NOT_RDMA)
+        done = min(start + 40, len(frames))
+        await bench.until(lambda n=done: driver.reap() == n, 20000, "the frames")
+    assert driver.frames == frames
+    told = [header[0] for header in driver.headers]
+    wanted = [2 * (bool(features & GUEST_CSUM) and packets.right(frame)) for frame in frames]
+    assert told == wanted
+    assert all(not any(header[1:10]) for header in driver.headers)
+    if features & GUEST_CSUM:
+        assert 30 < sum(map(bool, told)) < len(frames) - 30
+
+
+@cocotb.test()
+async def checksums_are_told(dut):
+    await checked(dut, GUEST_CSUM, 0.0)
+
+
+@cocotb.test()
+async def checksums_are_told_slowly(dut):
+    """With gaps, and of frames that fill several buffers."""
+    await checked(dut, GUEST_CSUM | MRG_RXBUF, 0.2)
+
+
+@cocotb.test()
+async def checksums_nobody_wants_to_know(dut):
+    await checked(dut, 0, 0.0)

@@ -27,7 +27,7 @@ from tests.queues.host import Queue
 MAC = bytes.fromhex("02a0b0c0d0e0")
 BROADCAST = b"\xff" * 6
 HEADER = 12
-CSUM, MRG_RXBUF = 1 << 0, 1 << 15
+CSUM, GUEST_CSUM, MRG_RXBUF = 1 << 0, 1 << 1, 1 << 15
 PAIRS = 2
 #: Numbers of reasons, as docs/ingress.md lists the counters of the trace.
 GOOD = 0

@@ -15,6 +15,7 @@ from sim.guest.driver.device import DriverOptions
 from sim.guest.driver.errors import CommandError, NeedsReset
 from sim.guest.net import ALL_FEATURES, NetDevice, NetOptions
 from sim.guest.net.device import WHOLE
+from tests.network import packets
 from tests.nic.pair import Pair
 
 #: The cards of ``./rocinante guest --network 2``: one model serves these tests and guests.
@@ -171,6 +172,46 @@ async def next_frame(device: NetDevice) -> bytes:
     for pair in range(device.pairs):
         await device.queue(pair, transmit=False).kick()
     return next(frames.popleft() for frames in device.frames if frames)
+
+
+@cocotb.test()
+async def checksums_on_the_way(dut):
+    """The card that receives a packet tells its driver whether the checksums are right; and no
+    driver that has not asked for it."""
+    rng = random.Random(12)
+    system, devices = await up(dut)
+    for device in devices:
+        await device.set_mode(RxCommand.PROMISC, True)
+    frames = [
+        shape.build(rng)
+        for shape in (
+            *(
+                packets.Shape(version, protocol, payload=rng.randrange(60, 1400))
+                for version in (4, 6)
+                for protocol in (packets.TCP, packets.UDP, packets.ICMP)
+            ),
+            packets.Shape(4, packets.TCP, packets.TAGS[1], options=3, payload=99),
+            packets.Shape(6, packets.UDP, packets.TAGS[3], payload=1000),
+            packets.Shape(4, packets.UDP, payload=64, fragment=0x2000),
+            packets.Shape(4, packets.TCP, payload=8000),
+        )
+    ]
+    frames += [packets.spoilt(frame, rng.randrange(40, len(frame)), rng) for frame in frames]
+    for frame in frames:
+        source = rng.randrange(2)
+        before = devices[1 - source].right
+        await devices[source].send(frame, pieces=(12,))
+        assert await next_frame(devices[1 - source]) == frame
+        assert devices[1 - source].right - before == packets.right(frame)
+    assert sum(device.right for device in devices) >= 7
+    await devices[1].close()
+    driver = DriverOptions(features=ALL_FEATURES & ~NetFeature.GUEST_CSUM.mask)
+    devices[1] = await NetDevice.start_up(system.nodes[1].host, NetOptions(driver=driver))
+    await devices[1].set_mode(RxCommand.PROMISC, True)
+    for frame in frames[:6]:
+        await devices[0].send(frame)
+        assert await next_frame(devices[1]) == frame
+    assert devices[1].right == 0
 
 
 @cocotb.test()

@@ -22,7 +22,7 @@ from hdl.abi.virtio_net import (
     NetClass,
     RxCommand,
 )
-from hdl.abi.virtio_net_header import NET_HEADER
+from hdl.abi.virtio_net_header import NET_HEADER, NetHeaderFlags
 from hdl.abi.virtio_pci import DEVICE_ID_NET, NO_VECTOR, NetFeature
 from sim.guest.driver.control import ControlQueue
 from sim.guest.driver.device import (
@@ -44,6 +44,7 @@ ALL_FEATURES = sum(
     for feature in (
         *TRANSPORT_FEATURES,
         NetFeature.CSUM,
+        NetFeature.GUEST_CSUM,
         NetFeature.MTU,
         NetFeature.MAC,
         NetFeature.MRG_RXBUF,
@@ -102,6 +103,8 @@ class NetDevice(VirtioPciDevice):
         self.net = options
         #: Frames that have come, of each pair, oldest first.
         self.frames: list[deque[bytes]] = []
+        #: How many of all frames the device has told the checksums of right.
+        self.right = 0
         self._parts: list[list[bytes]] = []  # of a frame in several buffers, which is not whole
         self._missing: list[int] = []  # buffers of it that have not come
         self._buffers: list[_Buffer] = []
@@ -251,8 +254,10 @@ class NetDevice(VirtioPciDevice):
             if len(octets) < NET_HEADER.size:
                 raise DeviceError(f"A receive buffer with {len(octets)} bytes")
             header = NET_HEADER.unpack(octets[: NET_HEADER.size])
-            if header.gso_type or not header.num_buffers:
+            allowed = NetHeaderFlags.DATA_VALID if self.has_net(NetFeature.GUEST_CSUM) else 0
+            if header.gso_type or not header.num_buffers or header.flags & ~allowed:
                 raise DeviceError(f"A frame with the header {dict(header)}")
+            self.right += bool(header.flags & NetHeaderFlags.DATA_VALID)
             self._missing[pair] = header.num_buffers
             octets = octets[NET_HEADER.size :]
         self._parts[pair].append(octets)
