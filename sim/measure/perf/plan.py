@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -283,14 +284,15 @@ class Plan:
         return ALL_FEATURES & ~sum(Feature[name.upper()].mask for name in self.without)
 
     @property
-    def patience_us(self) -> float:
+    def patience_us(self) -> int:
         """How long nothing may happen before a run counts as stalled: twice the time in which all
-        messages up to the next completion pass the slowest part, and time to recover from loss."""
+        messages up to the next completion pass the slowest part, and time to recover from loss.
+        Whole microseconds, as a timer takes no fraction of the simulation's step."""
         lost = TRIES * 2 * 4.096 * 2**self.qp_timeout * self.timer_scale if self.impair else 0
         slowest_gbps = min(self.line_gbps, self.host_gbps or self.line_gbps)
         messages = self.qps * max(self.cq_mod, self.post_list)
         passing_us = 2 * messages * max(self.sizes) * 8 / (1000 * slowest_gbps)
-        return PATIENCE_US + self.host_latency_ns // 10 + passing_us + lost
+        return math.ceil(PATIENCE_US + self.host_latency_ns / 10 + passing_us + lost)
 
     @property
     def port(self) -> float:

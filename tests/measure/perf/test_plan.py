@@ -245,3 +245,10 @@ def test_a_slow_line_is_waited_for() -> None:
     for slow in ({"line_gbps": 0.5}, {"host_gbps": 0.5}):
         assert Plan(**options, **slow).patience_us > 4 * (8 << 20) / 500
     assert Plan(**options).patience_us < 3000
+
+
+@pytest.mark.parametrize("size", [64, 4097])
+def test_a_bad_network_is_waited_for_in_whole_microseconds(size: int) -> None:
+    """A timer refuses a time that is no multiple of the simulation's step."""
+    lossy = Plan(op="read_bw", sizes=(size,), qps=64, impair="loss=1%", host_latency_ns=333.3)
+    assert isinstance(lossy.patience_us, int) and lossy.patience_us > 1000
