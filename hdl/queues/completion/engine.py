@@ -342,6 +342,8 @@ class CompletionEngine(wiring.Component):
         seen, ours = request.head[:ARM_SEEN_BITS], tables.used_index[:ARM_SEEN_BITS]
         # By threes, as the index comes straight from a block RAM.
         asked, unseen = Signal(2), Signal(ARM_SEEN_BITS // 3, reset_less=True)
+        # The stream of interrupts settles late, so this is known before.
+        has_vector = Signal(reset_less=True)
         m.d.comb += [
             asked.eq(Mux(request.solicited, SOLICITED, NEXT)),
             self.interrupt.valid.eq(used.interrupt.valid | acts.telling),
@@ -353,6 +355,7 @@ class CompletionEngine(wiring.Component):
         with m.State("REQUEST"):
             m.d.sync += [
                 acts.begun.eq(0),
+                has_vector.eq(vector != NO_VECTOR),
                 *(one.eq(seen[3 * n :][:3] != ours[3 * n :][:3]) for n, one in enumerate(unseen)),
             ]
             m.d.comb += [
@@ -375,7 +378,7 @@ class CompletionEngine(wiring.Component):
         # TELL: gives the interrupt out, if the CQ has one; ends when it is taken.
         with m.State("TELL"):
             m.d.comb += [
-                acts.telling.eq(vector != NO_VECTOR),
+                acts.telling.eq(has_vector),
                 self.interrupt.payload.function.eq(request.function),
                 self.interrupt.payload.vector.eq(vector),
             ]
