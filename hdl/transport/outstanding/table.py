@@ -75,8 +75,10 @@ class _Head(data.Struct):
     stands: 1  # what its row says; of an empty list the free entry, which may be appended
     follows: 1  # ``behind``,
     behind: 16
-    unsent: 1  # ... which no answer ends: give a poke
-    watched: 1  # give a poke if its row says that it is watched
+    pokes: 1  # give a poke,
+    watched: 1  # or give one if its row says that it is watched
+    watches: 1  # it is watched from now on,
+    keeps: 1  # or if its row says that it is
 
 
 class OutstandingTable(wiring.Component):
@@ -141,6 +143,7 @@ class OutstandingTable(wiring.Component):
             self.head_rsp.payload.valid.eq(now.used),
             self.head_rsp.payload.entry.eq(pool.entry),
             self.dropped.payload.eq(pool.entry.sink),
+            lists.write.row.watched.eq((lists.read0.row.watched & head.keeps) | head.watches),
             lists.write.row.head.eq(
                 (
                     Mux(lists.read0.row.used, lists.read0.row.head, self.append.payload.number)
@@ -149,10 +152,9 @@ class OutstandingTable(wiring.Component):
                 | (head.behind & head.follows.replicate(16))
             ),
         ]
-        m.d.sync += now.timed.eq(0)
-        m.d.comb += self.timer.valid.eq(now.timed)
-        m.d.comb += self.poke.valid.eq(now.pokes | now.hits)
-        m.d.sync += [now.pokes.eq(self.poke.valid & ~self.poke.ready), now.hits.eq(0)]
+        m.d.comb += [self.timer.valid.eq(now.timed), self.poke.valid.eq(now.pokes | now.hits)]
+        stays, late = self.poke.valid & ~self.poke.ready, head.watched & lists.read0.row.watched
+        m.d.sync += [now.timed.eq(0), now.hits.eq(0), now.pokes.eq(stays | head.pokes | late)]
         with m.FSM(name="operation") as operation:
             m.d.comb += self.ready.eq(~operation.ongoing("CLEAR"))
             # CLEAR: empties one list after the other; ends when all are, and all entries are free.
@@ -175,8 +177,6 @@ class OutstandingTable(wiring.Component):
         # Whether the completer looks is known late, so it is the last to choose the list.
         with m.If(looks):
             m.d.comb += lists.read0.index.eq(self.head_req.payload.qp)
-        with m.If((head.watched & lists.read0.row.watched) | head.unsent):
-            m.d.sync += now.pokes.eq(1)
         return m
 
     def _begin(self, m: Module, now: Signal, shown: Signal, walk: Signal, late) -> None:
@@ -260,9 +260,11 @@ class OutstandingTable(wiring.Component):
         # APPEND: the entry becomes the last one of the list; ends when no older poke waits, as it
         # may have one to give.
         with m.State("APPEND"), m.If(~self.poke.valid):
-            self._poke_if(m, now, self.append.payload.unsent, now.qp)
+            self._poke_if(m, head, self.append.payload.unsent, now.qp)
             m.d.comb += [
                 head.watched.eq(1),
+                head.keeps.eq(1),
+                head.watches.eq(entry.status != 0),
                 head.stands.eq(1),
                 self.append.ready.eq(1),
                 pool.write.index.eq(number),
@@ -274,7 +276,6 @@ class OutstandingTable(wiring.Component):
                 pool.link.enable.eq(row.used),
                 lists.write.index.eq(now.qp),
                 lists.write.row.used.eq(1),
-                lists.write.row.watched.eq(watched),
                 lists.write.row.tail.eq(number),
                 lists.write.enable.eq(1),
             ]
@@ -302,7 +303,7 @@ class OutstandingTable(wiring.Component):
             m.d.comb += [
                 lists.write.index.eq(now.qp),
                 lists.write.row.used.eq(row.used),
-                lists.write.row.watched.eq(1),
+                head.watches.eq(1),
                 head.stands.eq(1),
                 lists.write.row.tail.eq(row.tail),
                 lists.write.enable.eq(now.stopped),
@@ -341,7 +342,7 @@ class OutstandingTable(wiring.Component):
             m.d.sync += now.list.eq(row)
             m.d.comb += [
                 lists.write.index.eq(now.qp),
-                lists.write.row.watched.eq(walk.failing),
+                head.watches.eq(walk.failing),
                 lists.write.enable.eq(1),
             ]
             with m.If(walk.failing):
@@ -350,7 +351,7 @@ class OutstandingTable(wiring.Component):
                     lists.write.row.used.eq(row.used),
                     lists.write.row.tail.eq(row.tail),
                 ]
-            self._poke_if(m, now, walk.failing, now.qp)
+            self._poke_if(m, head, walk.failing, now.qp)
             self._time(m, now, now.qp, 0, start=0, when=~walk.failing)
             self._read_entry(m, now, row.head)
             m.next = "IDLE"
@@ -402,10 +403,9 @@ class OutstandingTable(wiring.Component):
         free = m.submodules.free
         m.d.comb += [free.give.eq(1), free.given.eq(now.number)]
 
-    def _poke_if(self, m: Module, now: Signal, watched: Value | int, qp: Value) -> None:
+    def _poke_if(self, m: Module, head: Signal, pokes: Value, qp: Value) -> None:
         m.d.sync += self.poke.payload.qp.eq(qp)
-        with m.If(watched):
-            m.d.sync += now.pokes.eq(1)
+        m.d.comb += head.pokes.eq(pokes)
 
     def _time(
         self, m: Module, now: Signal, qp: Value, timeout: Value | int, *, start, when: Value
@@ -429,14 +429,13 @@ class OutstandingTable(wiring.Component):
             m.d.comb += [
                 write.index.eq(qp),
                 write.row.used.eq(more),
-                write.row.watched.eq(now.list.watched),
+                head.watches.eq(now.list.watched),
                 write.row.tail.eq(now.list.tail),
                 write.enable.eq(1),
                 head.follows.eq(1),
                 head.behind.eq(behind.number),
-                head.unsent.eq(behind.unsent & more),
             ]
-            self._poke_if(m, now, now.list.watched & more, qp)
+            self._poke_if(m, head, (now.list.watched | behind.unsent) & more, qp)
             self._time(m, now, qp, timeout, start=more, when=timeout != 0)
             m.d.sync += self.timer.payload.idle.eq(idle)
 

@@ -54,9 +54,13 @@ class CommitOutcome(wiring.Component):
         m = Module()
         record, fate = self.record, self.fate
         responder = record.part == Part.RESPONDER
-        # The QP holds a WQE as committed, and the record would have been the end of it.
-        ended, holds = Signal(), Signal()
-        m.d.sync += holds.eq(self.committed.message == RxMessage.SEND)  # a RAM's output is late
+        # The QP holds a WQE as committed, of a message or of one that was dropped. A RAM's output is
+        # late. And the record would have been the end of the former.
+        ended, holds, held = Signal(), Signal(), Signal()
+        m.d.sync += [
+            holds.eq(self.committed.message == RxMessage.SEND),
+            held.eq(self.committed.held),
+        ]
         m.d.comb += [
             ended.eq(fate.undo & holds & responder & record.effects.complete & ~self._pieces),
             self.effects.eq(record.effects),
@@ -71,9 +75,9 @@ class CommitOutcome(wiring.Component):
         with m.If(responder & (fate.fails | ended)):
             m.d.comb += [self.row.eq(self.committed), self.row.message.eq(RxMessage.NONE)]
         with m.If(responder & fate.drops):
-            self._drop(m)
+            self._drop(m, holds | held)
         with m.Elif(responder & fate.fails):
-            self._refuse(m)
+            self._refuse(m, held)
         if self._config.mp_wr:
             self._waste(m)
         return m
@@ -147,7 +151,7 @@ class CommitOutcome(wiring.Component):
                 effects.qp.eq(record.qp),
             ]
 
-    def _refuse(self, m):
+    def _refuse(self, m, held):
         """A request whose check is not good: a NAK, and the QP stops where it was committed."""
         record, fate, row, events = self.record, self.fate, self.row, self.events
         effects, buffer = self.effects, record.send & ~fate.key  # its check was not good
@@ -155,21 +159,20 @@ class CommitOutcome(wiring.Component):
             effects.reply.eq(~record.silent),
             effects.flags.nak.eq(~record.silent),
             row.error.eq(1),
-            row.held.eq(self.committed.held & ~record.send),  # its receive WQE has ended
+            row.held.eq(held & ~record.send),  # its receive WQE has ended
             row.syndrome.eq(Mux(buffer, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
             events.resp_remote_access_errors.eq(~buffer),
             events.resp_remote_operational_errors.eq(buffer),
             events.resp_local_length_error.eq(buffer & (fate.status == WcStatus.LOC_LEN_ERR)),
         ]
 
-    def _drop(self, m):
+    def _drop(self, m, holds):
         """A request that its key does not allow, and that nobody answers: its message goes no
         further. What its QP holds stays with it, and so does what it has taken."""
         record, row, events = self.record, self.row, self.events
-        committed = self.committed
         m.d.comb += [
             self.effects.complete.eq(0),
-            row.held.eq(record.taken | committed.held | (committed.message == RxMessage.SEND)),
+            row.held.eq(record.taken | holds),
             events.resp_cqe_error.eq(0),
             events.resp_cqe_flush_error.eq(0),
             events.resp_remote_access_errors.eq(1),
