@@ -15,7 +15,6 @@
 #include <linux/interrupt.h>
 #include "rocinante.h"
 
-
 static void roc_cq_slot(void *owner, u32 slot, dma_addr_t addr)
 {
 	struct roc_cq *cq = owner;
@@ -168,7 +167,7 @@ static void roc_cq_quiet(struct roc_cq *cq)
 		spin_unlock_irq(&vector->lock);
 		if (!busy)
 			break;
-		msleep(1);
+		usleep_range(1000, 2000);
 	}
 }
 

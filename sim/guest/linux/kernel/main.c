@@ -3,7 +3,6 @@
 #include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/module.h>
-#include <linux/version.h>
 #include "rocinante.h"
 
 #define ROC_DEVICE_ID		42
@@ -21,7 +20,7 @@ static void roc_no_interrupt(struct virtqueue *vq)
 
 static int roc_find_vqs(struct roc_dev *rdev, struct virtqueue **vqs, int num)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
+#ifdef ROC_HAVE_VQ_INFO
 	struct virtqueue_info info[ROC_MAX_VECTORS + 1] = {};
 	int i;
 

@@ -165,7 +165,8 @@ static int roc_register(struct roc_dev *rdev, struct roc_mr *mr, struct roc_pinn
 	int err;
 
 	/* Each of these commands has the fields of those before. */
-	BUILD_BUG_ON(offsetof(typeof(cmd), page_shift) != sizeof(struct virtio_rdma_cmd_reg_user_mr));
+	BUILD_BUG_ON(offsetof(typeof(cmd), page_shift) !=
+		     sizeof(struct virtio_rdma_cmd_reg_user_mr));
 	BUILD_BUG_ON(offsetof(typeof(cmd), levels) !=
 		     sizeof(struct virtio_rdma_cmd_reg_user_mr_pages));
 	if (two) {

@@ -3,7 +3,6 @@
 #ifndef ROCINANTE_H
 #define ROCINANTE_H
 
-#include <linux/version.h>
 #include <linux/virtio.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_pci.h>
@@ -148,7 +147,7 @@ struct roc_wq {
 	size_t buf_size;
 	u16 *free;
 	u32 num_free;
-	spinlock_t lock;
+	spinlock_t lock; /* of the ring and of what is free */
 };
 
 struct roc_xrcd {
@@ -180,7 +179,7 @@ struct roc_vector {
 	int irq;
 	struct virtqueue *holder;
 	bool own;
-	spinlock_t lock;
+	spinlock_t lock; /* of the list and of what its CQs are armed for */
 	struct list_head cqs;
 	/* Counts interrupts. */
 	u32 pass;
@@ -195,7 +194,7 @@ struct roc_dev {
 	struct list_head node;
 	u8 mac[ETH_ALEN];
 	struct net_device *netdev;
-	struct mutex netdev_lock;
+	struct mutex netdev_lock; /* of "netdev" */
 
 	/* The device configuration, as the device has it. */
 	struct virtio_rdma_config config;
@@ -214,11 +213,11 @@ struct roc_dev {
 	void __iomem *counters;
 	u32 num_counters;
 	u32 num_qp_counters;
-	struct mutex select_lock;
+	struct mutex select_lock; /* of registers behind a selector */
 	u32 max_queue_size;
 
 	struct virtqueue *cvq;
-	spinlock_t cvq_lock;
+	spinlock_t cvq_lock; /* of the control queue */
 	wait_queue_head_t cvq_room;
 	/* It answers no more: reset, removed or broken. */
 	bool dead;
@@ -252,8 +251,9 @@ struct roc_dev {
 #define to_rqp(qp) container_of(qp, struct roc_qp, base)
 
 /* FLUSH needs access flags that older kernels refuse. Its numbers are the device's everywhere. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
-#define ROC_ACCESS_FLUSH	(VIRTIO_RDMA_ACCESS_FLUSH_GLOBAL | VIRTIO_RDMA_ACCESS_FLUSH_PERSISTENT)
+#ifdef ROC_HAVE_FLUSH
+#define ROC_ACCESS_FLUSH	(VIRTIO_RDMA_ACCESS_FLUSH_GLOBAL | \
+				 VIRTIO_RDMA_ACCESS_FLUSH_PERSISTENT)
 #define ROC_CAP_PLACEMENT	(VIRTIO_RDMA_DEVICE_CAP_FLUSH_GLOBAL | \
 				 VIRTIO_RDMA_DEVICE_CAP_FLUSH_PERSISTENT | \
 				 VIRTIO_RDMA_DEVICE_CAP_ATOMIC_WRITE)

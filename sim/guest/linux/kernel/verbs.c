@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Device attributes, contexts of processes, protection domains, and the list of operations. */
-#include <linux/version.h>
 #include <linux/mm.h>
 #include <rdma/ib_mad.h>
 #include "rocinante.h"
@@ -246,7 +245,7 @@ static int roc_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	return err == -EINVAL ? -EBUSY : err;
 }
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
+#ifdef ROC_HAVE_CQ_ATTRS
 static int roc_create_cq_attrs(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 			       struct uverbs_attr_bundle *attrs)
 {

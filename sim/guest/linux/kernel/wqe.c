@@ -146,7 +146,7 @@ static void roc_wq_publish(struct roc_wq *wq)
 
 	dma_wmb();
 	WRITE_ONCE(ring->avail->idx, (__force __virtio16)cpu_to_le16(ring->next_avail));
-	/* The device reads the index when it sees the doorbell, and writes its flags before that. */
+	/* The device reads the index when it has seen the doorbell, behind writing its flags. */
 	mb();
 	if (!(READ_ONCE(ring->used->flags) &
 	      (__force __virtio16)cpu_to_le16(VRING_USED_F_NO_NOTIFY)))
