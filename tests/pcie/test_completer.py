@@ -100,6 +100,20 @@ def content(addr):
     return addr * 0x9E3779B1 & 0xFFFFFFFF
 
 
+def host(dut, sent):
+    """Who gives the block's requests to the completer, without gaps."""
+
+    async def feed(ctx):
+        for tlp in sent:
+            for beat in beats(tlp):
+                ctx.set(dut.cq.payload, beat)
+                ctx.set(dut.cq.valid, 1)
+                await ctx.tick().until(dut.cq.ready)
+                ctx.set(dut.cq.valid, 0)
+
+    return feed
+
+
 @pytest.mark.parametrize("stall", [0, 0.5])
 def test_completer(stall):
     """Each request becomes its access and its completion, in order, or is refused and counted."""
@@ -109,14 +123,6 @@ def test_completer(stall):
     answered = [t for t in sent if t.fmt_type != WRITE]
     accesses, completions, refused = [], [], 0
     dut = Completer()
-
-    async def host(ctx):
-        for tlp in sent:
-            for beat in beats(tlp):
-                ctx.set(dut.cq.payload, beat)
-                ctx.set(dut.cq.valid, 1)
-                await ctx.tick().until(dut.cq.ready)
-                ctx.set(dut.cq.valid, 0)
 
     async def card(ctx):
         while True:
@@ -146,7 +152,7 @@ def test_completer(stall):
             if valid and ready:
                 completions.append(completion(got))
 
-    simulate(dut, host, block, background=(card,), deadline=60_000)
+    simulate(dut, host(dut, sent), block, background=(card,), deadline=60_000)
     wanted = [(tlp, place, be) for tlp in legal for place, be in words_of(tlp)]
     assert len(accesses) == len(wanted)
     for got, (tlp, place, be) in zip(accesses, wanted, strict=True):
@@ -203,14 +209,6 @@ def test_push_window(stall):
     dut = Completer(push=True)
     found, accesses, refused = [], 0, 0
 
-    async def host(ctx):
-        for tlp in sent:
-            for beat in beats(tlp):
-                ctx.set(dut.cq.payload, beat)
-                ctx.set(dut.cq.valid, 1)
-                await ctx.tick().until(dut.cq.ready)
-                ctx.set(dut.cq.valid, 0)
-
     async def card(ctx):
         nonlocal accesses, refused
         idle = 0
@@ -228,7 +226,7 @@ def test_push_window(stall):
             if valid and ready:
                 found.append(got)
 
-    simulate(dut, host, card, deadline=60_000)
+    simulate(dut, host(dut, sent), card, deadline=60_000)
     wanted = [tlp for tlp in sent if tlp.bar_id == PUSH_BAR and not tlp.discontinue]
     wanted = [tlp for tlp in wanted if tlp.fmt_type == WRITE]
     assert len(found) == len(wanted)
