@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from hdl.abi.virtio_net import HASH_KEY_BYTES
+
 Row = Mapping[str, int]
 
 
@@ -117,11 +119,22 @@ class Operations(Protocol):
 @dataclass(frozen=True)
 class Filter:
     """What the function receives. ``modes``: those of ``NET_MODES`` that are on; ``mac``: its
-    address, None: the port's; ``pairs_log2``: pairs of queues that frames are spread over."""
+    address, None: the port's."""
 
     modes: frozenset[str] = frozenset()
     mac: bytes | None = None
-    pairs_log2: int = 0
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Which pair of queues a frame goes to. ``types``: what has a hash (``HashType``), ``key``: of
+    the hash, HASH_KEY_BYTES; ``table``: the pair of each hash modulo its length, which is a power
+    of two up to RSS_TABLE; ``other``: the pair of frames without a hash."""
+
+    types: int = 0
+    key: bytes = bytes(HASH_KEY_BYTES)
+    table: tuple[int, ...] = (0,)
+    other: int = 0
 
 
 class NetworkHardware(Protocol):
@@ -144,6 +157,9 @@ class NetworkHardware(Protocol):
 
     async def set_filter(self, chosen: Filter) -> None:
         """Sets what the function receives, beside the addresses."""
+
+    async def set_steering(self, steering: Steering) -> None:
+        """Sets which pair of queues a frame goes to."""
 
     async def set_addresses(self, addresses: list[bytes]) -> None:
         """Sets the addresses that are received beside the function's own: at most

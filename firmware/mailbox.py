@@ -43,7 +43,7 @@ class Mailbox:
         """The request that waits, of this PCI function."""
         length = await self._read("request_length")
         writable = await self._read("writable_length")
-        kept = min(length, 4 * MAILBOX_WORDS)
+        kept = min(length, 4 * self._map.words(f"{self._name}.request"))
         words = [bytes(4)] * -(-kept // 4)
 
         async def take(numbers: Iterable[int]) -> None:

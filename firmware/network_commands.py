@@ -1,18 +1,24 @@
-"""The network function's control queue: which frames its driver wants.
+"""The network function's control queue: which frames its driver wants, and in which queues.
 
 Spec: Virtio 1.2, 5.1.6.5. A command is checked completely before anything changes.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from firmware.device import Filter, NetworkHardware, Request
+from firmware.device import Filter, NetworkHardware, Request, Steering
 from hdl.abi.virtio_net import (
     CONTROL_HEADER,
+    HASH_KEY_BYTES,
     MAC_BYTES,
+    RSS_HEAD,
+    RSS_TABLE,
+    RSS_TAIL,
     ControlAck,
+    HashType,
     MacCommand,
     MqCommand,
     NetClass,
@@ -21,7 +27,7 @@ from hdl.abi.virtio_net import (
 from hdl.abi.virtio_pci import NetFeature
 from hdl.csr.network import NET_ADDRESSES
 
-__all__ = ["NetworkCommands"]
+__all__ = ["SYMMETRIC_KEY", "NetworkCommands"]
 
 #: Command of class RX -> the mode that it turns on or off, and the feature that it needs.
 _RX = {
@@ -32,6 +38,9 @@ _RX = {
     RxCommand.NOUNI: ("no_unicast", NetFeature.CTRL_RX_EXTRA),
     RxCommand.NOBCAST: ("no_broadcast", NetFeature.CTRL_RX_EXTRA),
 }
+#: The key while the driver has not set one. As it repeats itself every 16 bits, both directions of
+#: a flow have the same hash, and come to the same pair.
+SYMMETRIC_KEY = b"\x6d\x5a" * (HASH_KEY_BYTES // 2)
 #: Bit of the first byte of an address of a group.
 _GROUP = 1
 
@@ -75,9 +84,10 @@ class NetworkCommands:
         return True
 
     async def _forget(self) -> None:
-        """Sets what holds after a reset."""
+        """Sets what holds after a reset: all frames go to one pair."""
         self._wanted, self._spilled = Filter(), frozenset()
         await self._hardware.set_filter(self._wanted)
+        await self._hardware.set_steering(Steering())
         await self._hardware.set_addresses([])
 
     async def serve(self, request: Request, features: int) -> ControlAck:
@@ -98,6 +108,7 @@ class NetworkCommands:
             (NetClass.MAC, MacCommand.TABLE_SET): (NetFeature.CTRL_RX, self._set_table),
             (NetClass.MAC, MacCommand.ADDR_SET): (NetFeature.CTRL_MAC_ADDR, self._set_mac),
             (NetClass.MQ, MqCommand.VQ_PAIRS_SET): (NetFeature.MQ, self._set_pairs),
+            (NetClass.MQ, MqCommand.RSS_CONFIG): (NetFeature.RSS, self._set_spreading),
         }
         known |= {(NetClass.RX, command): (_RX[command][1], self._set_mode) for command in _RX}
         if (head.class_, head.command) not in known:
@@ -139,11 +150,40 @@ class NetworkCommands:
 
     async def _set_pairs(self, request: Request, _: int) -> None:
         pairs = int.from_bytes(self._body(request, 2), "little")
+        self._check_pairs("Pairs", pairs)
+        table = tuple(n % pairs for n in range(RSS_TABLE))
+        await self._hardware.set_steering(Steering(sum(HashType), SYMMETRIC_KEY, table))
+
+    def _check_pairs(self, what: str, pairs: int) -> None:
         if not 1 <= pairs <= self._pairs:
-            raise RefusedError(f"Pairs must be 1 to {self._pairs}, not {pairs}")
-        assert self._wanted is not None
-        # Frames are spread over a power of two of the pairs that are in use.
-        await self._set(replace(self._wanted, pairs_log2=pairs.bit_length() - 1))
+            raise RefusedError(f"{what} must be 1 to {self._pairs}, not {pairs}")
+
+    async def _set_spreading(self, request: Request, _: int) -> None:
+        """How the driver wants frames to be spread (5.1.6.5.7)."""
+        body = request.data[CONTROL_HEADER.size :]
+        if len(body) < RSS_HEAD.size:
+            raise RefusedError(f"{len(body)} bytes, not {RSS_HEAD.size} and a table")
+        head = RSS_HEAD.unpack(body[: RSS_HEAD.size])
+        entries = head.indirection_table_mask + 1
+        if entries > RSS_TABLE or entries & (entries - 1):
+            raise RefusedError(f"Entries must be a power of two up to {RSS_TABLE}, not {entries}")
+        end = RSS_HEAD.size + 2 * entries
+        if len(body) < end + RSS_TAIL.size:
+            raise RefusedError(f"{len(body)} bytes, not {end + RSS_TAIL.size} and a key")
+        tail = RSS_TAIL.unpack(body[end : end + RSS_TAIL.size])
+        whole = end + RSS_TAIL.size + tail.hash_key_length
+        if tail.hash_key_length > HASH_KEY_BYTES or request.length != CONTROL_HEADER.size + whole:
+            raise RefusedError(f"A key of {tail.hash_key_length} bytes in {len(body)}")
+        if head.hash_types & ~sum(HashType):
+            raise RefusedError(f"Hash types {head.hash_types:#x} are not all there")
+        table = struct.unpack(f"<{entries}H", body[RSS_HEAD.size : end])
+        for pair in (head.unclassified_queue, *table):
+            self._check_pairs("Pairs of a frame", pair + 1)
+        self._check_pairs("Pairs that send", tail.max_tx_vq)
+        key = body[end + RSS_TAIL.size : whole].ljust(HASH_KEY_BYTES, b"\0")
+        await self._hardware.set_steering(
+            Steering(head.hash_types, key, table, head.unclassified_queue)
+        )
 
     async def _set_table(self, request: Request, _: int) -> None:
         data, left = request.data[CONTROL_HEADER.size :], request.length - CONTROL_HEADER.size

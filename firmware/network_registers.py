@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from firmware.device import Filter, FunctionState, Request
+from firmware.device import Filter, FunctionState, Request, Steering
 from firmware.mailbox import Mailbox, OnBus
+from hdl.abi.virtio_net import HASH_KEY_BYTES
 from hdl.config import FUNCTION_NET, NicConfig
 from hdl.csr.counter_names import NET_COUNTERS
 from hdl.csr.map import CsrMap
-from hdl.csr.network import NET_ADDRESSES, NET_MODES
+from hdl.csr.network import NET_ADDRESSES, NET_ENTRIES, NET_MODES
 
 __all__ = ["NetworkRegisters"]
 
@@ -16,7 +17,7 @@ class NetworkRegisters:
     """``NetworkHardware`` on the bus of ``owner``. Errors: HardwareError."""
 
     def __init__(self, owner: OnBus, config: NicConfig):
-        self._owner, self._map = owner, CsrMap(config)
+        self._owner, self._map, self._pairs = owner, CsrMap(config), config.network
         self._mailbox = Mailbox(
             owner, self._map, lambda head, words: set(range(words)), "network_mailbox"
         )
@@ -31,11 +32,12 @@ class NetworkRegisters:
     async def state(self) -> FunctionState:
         """See ``NetworkHardware``."""
         status = await self._read("network.status")
+        high = (await self._read("network.features_high"))["value"]
         return FunctionState(
             (await self._read("network.resets"))["value"],
             bool(status["resetting"]),
             bool(status["waits"]),
-            (await self._read("network.features"))["value"],
+            high << 32 | (await self._read("network.features"))["value"],
             status["device"],
         )
 
@@ -58,7 +60,7 @@ class NetworkRegisters:
         low, high = await self._read("network.mac_low"), await self._read("network.mac_high")
         mac = (high["value"] << 32 | low["value"]).to_bytes(6, "little")
         on = frozenset(name for name in NET_MODES if mode[name])
-        return Filter(on, mac if mode["own_mac"] else None, mode["pairs_log2"])
+        return Filter(on, mac if mode["own_mac"] else None)
 
     async def set_filter(self, chosen: Filter) -> None:
         """See ``NetworkHardware``."""
@@ -68,8 +70,25 @@ class NetworkRegisters:
         await self._write(
             "network.mode",
             **modes,
-            pairs_log2=chosen.pairs_log2,
             own_mac=int(chosen.mac is not None),
+        )
+
+    async def set_steering(self, steering: Steering) -> None:
+        """See ``NetworkHardware``. With one pair there is nothing to set."""
+        if self._pairs == 1:
+            return
+        for n in range(HASH_KEY_BYTES // 4):
+            word = int.from_bytes(steering.key[4 * n : 4 * n + 4], "little")
+            await self._write(f"network.key{n}", value=word)
+        for n in range(-(-len(steering.table) // NET_ENTRIES)):
+            pairs = steering.table[NET_ENTRIES * n : NET_ENTRIES * (n + 1)]
+            word = sum(pair << 32 // NET_ENTRIES * place for place, pair in enumerate(pairs))
+            await self._write(f"network.entries{n}", value=word)
+        await self._write(
+            "network.steering",
+            types=steering.types,
+            mask=len(steering.table) - 1,
+            other=steering.other,
         )
 
     async def set_addresses(self, addresses: list[bytes]) -> None:

@@ -8,6 +8,7 @@ from hdl.abi.virtio_pci import NetFeature
 from hdl.common.arbiter import StreamArbiter
 from hdl.config import NicConfig
 from hdl.csr.mailbox import MailboxPort
+from hdl.csr.network import NET_REQUEST_WORDS
 from hdl.network.network import Network
 from hdl.ports.jobs import Interrupt, QueueError
 from hdl.ports.network import NETWORK_READS, NETWORK_ROWS
@@ -18,7 +19,7 @@ from hdl.queues.control.network import NetworkControl
 
 __all__ = ["NetworkFunction"]
 
-#: Number of the control queue without MQ (Virtio 1.2, 5.1.2).
+#: Number of the control queue without MQ and RSS (Virtio 1.2, 5.1.2).
 CONTROL_OF_ONE_PAIR = 2
 
 
@@ -36,7 +37,7 @@ class NetworkFunction(wiring.Component):
         super().__init__(
             {
                 "host": Out(NetworkHost(config)),
-                "mailbox": Out(MailboxPort(posts=False)),
+                "mailbox": Out(MailboxPort(posts=False, words=NET_REQUEST_WORDS)),
                 "tables": In(NetworkTables()),
                 "received": In(FrameTap(config.width)),
                 "verdict": In(Verdict),
@@ -91,8 +92,9 @@ class NetworkFunction(wiring.Component):
         """Doorbells and queue resets, to the part that serves the queue."""
         host, pairs = self.host, self._config.network
         number = Signal(16)  # of the control queue
+        several = host.features[NetFeature.MQ] | host.features[NetFeature.RSS]
         m.d.comb += [
-            number.eq(Mux(host.features[NetFeature.MQ], 2 * pairs, CONTROL_OF_ONE_PAIR)),
+            number.eq(Mux(several, 2 * pairs, CONTROL_OF_ONE_PAIR)),
             control.queue.eq(number),
         ]
         rung, reset = host.doorbell, host.queue_reset
@@ -103,7 +105,7 @@ class NetworkFunction(wiring.Component):
         with m.If(rung.payload.queue == number):
             m.d.comb += [control.doorbell.eq(rung.valid), rung.ready.eq(1)]
         with m.Elif(rung.payload.queue > number):
-            m.d.comb += rung.ready.eq(1)  # a queue that does not exist without MQ
+            m.d.comb += rung.ready.eq(1)  # a queue that does not exist without them
         with m.Else():
             m.d.comb += [
                 network.doorbell.valid.eq(rung.valid),

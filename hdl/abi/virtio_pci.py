@@ -70,6 +70,7 @@ class NetFeature(IntEnum):
     GUEST_ANNOUNCE = 21
     MQ = 22
     CTRL_MAC_ADDR = 23
+    RSS = 60
     SPEED_DUPLEX = 63
 
     @property

@@ -3,8 +3,9 @@
 from amaranth.hdl import Cat
 from amaranth.lib.wiring import connect, flipped
 
+from hdl.abi.virtio_net import HASH_KEY_BYTES, RSS_TABLE
 from hdl.csr.counter_names import HIGH, LOW, NET_COUNTERS
-from hdl.csr.network import NET_ADDRESSES, NET_MODES
+from hdl.csr.network import NET_ADDRESSES, NET_ENTRIES, NET_MODES
 
 __all__ = ["connect_network"]
 
@@ -22,7 +23,8 @@ def connect_network(m, management, bank, tables) -> None:
         "status_device": status.status,
         "status_resetting": status.resetting,
         "status_waits": status.reset_request,
-        "features": status.features,
+        "features": status.features[:32],
+        "features_high": status.features[32:],
         "needs_reset_queue": status.needs_reset_queue,
         "needs_reset_cause": status.needs_reset_cause,
         "needs_reset_active": status.needs_reset,
@@ -37,13 +39,14 @@ def connect_network(m, management, bank, tables) -> None:
         ]
     m.d.comb += [
         settings.mac.eq(tables.mac_address),
-        settings.pairs_log2.eq(block.mode_pairs_log2),
         settings.running.eq(status.driver_ok & ~status.needs_reset),
         status.mac.eq(settings.mac),
         status.link.eq(tables.link_up),
         status.mtu.eq(block.mtu),
         status.reset_done.eq(block.control_reset_done),
     ]
+    if hasattr(block, "steering_types"):
+        _steering(m, block, settings.steering)
     with m.If(block.mode_own_mac):
         m.d.comb += settings.mac.eq(own_mac)
     for place, name in enumerate(NET_COUNTERS):
@@ -51,6 +54,21 @@ def connect_network(m, management, bank, tables) -> None:
             m.d.comb += bank.values[place].eq(0)
         else:
             m.d.comb += bank.values[place].eq(counts[name.removesuffix(LOW)])
+
+
+def _steering(m, block, steering) -> None:
+    """How frames are spread over several pairs, of whose registers each entry has four bits."""
+    bits = 32 // NET_ENTRIES
+    words = [getattr(block, f"entries{n}") for n in range(RSS_TABLE // NET_ENTRIES)]
+    entries = [word[at : at + bits] for word in words for at in range(0, 32, bits)]
+    m.d.comb += [
+        *(
+            getattr(steering, name).eq(getattr(block, f"steering_{name}"))
+            for name in ("types", "mask", "other")
+        ),
+        steering.key.eq(Cat(getattr(block, f"key{n}") for n in range(HASH_KEY_BYTES // 4))),
+        *(pair.eq(entry) for pair, entry in zip(steering.table, entries, strict=True)),
+    ]
 
 
 def _mailbox(m, mailbox, engine) -> None:

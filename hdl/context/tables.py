@@ -18,6 +18,7 @@ from hdl.csr.counter_names import (
 )
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
+from hdl.csr.network import NET_REQUEST_WORDS
 from hdl.ports.boxes import (
     RESOURCE_READERS,
     BrokenQueue,
@@ -129,7 +130,7 @@ class Tables(wiring.Component):
                 {
                     "network": Out(NetworkTables()),
                     "network_status": In(NetworkStatus()),
-                    "network_mailbox": In(MailboxPort(posts=False)),
+                    "network_mailbox": In(MailboxPort(posts=False, words=NET_REQUEST_WORDS)),
                 }
                 if config.network
                 else {}

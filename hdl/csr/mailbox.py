@@ -14,7 +14,6 @@ from .mailbox_block import MAILBOX_WORDS
 
 __all__ = ["ROW_BITS", "Mailbox", "MailboxPort", "QueuePost"]
 
-INDEX_BITS = (MAILBOX_WORDS - 1).bit_length()
 #: Rows of a RAM with two ports, more than there are words: so many are mapped to block RAM, fewer
 #: to look-up tables and registers. Those of the response's RAM behind the words hold an event.
 ROWS = 2 * MAILBOX_WORDS
@@ -44,16 +43,16 @@ class QueuePost(Signature):
 
 class MailboxPort(Signature):
     """Between the control engine and the mailbox, seen from the engine; see ``Mailbox``. ``posts``:
-    there is an event queue."""
+    there is an event queue. ``words`` of a request."""
 
-    def __init__(self, *, posts: bool):
+    def __init__(self, *, posts: bool, words: int = MAILBOX_WORDS):
         super().__init__(
             {
                 "pending": Out(1),
                 "function": Out(8),
                 "request_length": Out(16),
                 "writable_length": Out(32),
-                "request": Out(TableWrite(INDEX_BITS, 32)),
+                "request": Out(TableWrite((words - 1).bit_length(), 32)),
                 "response_length": In(16),
                 "response": Out(TableRead(ROW_BITS, 32)),
                 "done": In(1),
@@ -63,9 +62,9 @@ class MailboxPort(Signature):
 
 
 class Mailbox(wiring.Component):
-    """Registers and RAMs of 256 bytes: the request on its way in, the response on its way out.
+    """Registers and RAMs: the request on its way in, 256 bytes of response on their way out.
 
-    Parameters: ``block``: its registers.
+    Parameters: ``block``: its registers, which say how long a request may be.
     Members (towards the control engine): ``pending`` In, high from the complete request to its
     response; ``function`` In, the PCI function that asks; ``request_length`` and
     ``writable_length`` In, bytes; ``request`` In (``TableWrite``), words of the request;
@@ -79,7 +78,10 @@ class Mailbox(wiring.Component):
     def __init__(self, *, block: Block):
         self._block = block
         self._posts = any(register.name == "post" for register in block.registers)
-        port = MailboxPort(posts=self._posts).flip()
+        (words,) = (window.words for window in block.windows if window.name == "request")
+        if words > ROWS:
+            raise ValueError(f"Request must have at most {ROWS} words, not {words!r}")
+        port = MailboxPort(posts=self._posts, words=words).flip()
         broken = {"broken": In(BrokenQueue())} if self._posts else {}
         super().__init__({"bus": In(BlockBus())} | dict(port.members.items()) | broken)
 

@@ -61,9 +61,12 @@ def _broken() -> Register:
     )
 
 
-def mailbox(config: NicConfig, name: str = "mailbox", *, posts: bool = True) -> Block:
-    """One control request at a time, from the control queue to the firmware and back; and with
-    ``posts`` what the firmware puts into the event queue, if the card has events."""
+def mailbox(
+    config: NicConfig, name: str = "mailbox", *, posts: bool = True, words: int = MAILBOX_WORDS
+) -> Block:
+    """One control request at a time, of which there are ``words``, from the control queue to the
+    firmware and back; and with ``posts`` what the firmware puts into the event queue, if the card
+    has events."""
     events = config.events and posts
     return Block(
         name,
@@ -89,7 +92,7 @@ def mailbox(config: NicConfig, name: str = "mailbox", *, posts: bool = True) -> 
                 ),
                 "what the firmware is done with",
             ),
-            Window("request", MAILBOX_WORDS, Access.RO, "request bytes, little-endian words"),
+            Window("request", words, Access.RO, "request bytes, little-endian words"),
             Window("response", MAILBOX_WORDS, Access.WO, "response bytes, little-endian words"),
             *((*_posts(), _broken()) if events else ()),
         ),

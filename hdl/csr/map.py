@@ -110,6 +110,14 @@ class CsrMap:
                 return PAGES[block.name] * BLOCK_BYTES + block.offset(name) + 4 * word
         raise KeyError(f"Block {block.name!r} has no register {name!r}")
 
+    def words(self, path: str) -> int:
+        """How many words a window has."""
+        block, name = self._split(path)
+        for item in block.windows:
+            if item.name == name:
+                return item.words
+        raise KeyError(f"Block {block.name!r} has no window {name!r}")
+
     def field(self, path: str, name: str) -> Field:
         """The field ``name`` of a register."""
         block, register = self._split(path)

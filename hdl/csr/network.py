@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from hdl.abi.virtio_net import MTU, TYPE_FEATURES
+from hdl.abi.virtio_net import HASH_KEY_BYTES, HASH_TYPES, MTU, RSS_TABLE, TYPE_FEATURES
 from hdl.config import NicConfig
 
 from .counter_names import NET_COUNTER_TEXTS, NET_COUNTERS
-from .describe import Block, Register, const, pulse, ro, rw, words
+from .describe import Block, Register, const, pulse, ro, rw, wo, words
 from .kinds import Kind
-from .mailbox_block import mailbox
+from .mailbox_block import MAILBOX_WORDS, mailbox
 
-__all__ = ["NET_ADDRESSES", "NET_MODES", "network", "network_blocks"]
+__all__ = [
+    "NET_ADDRESSES",
+    "NET_ENTRIES",
+    "NET_MODES",
+    "NET_REQUEST_WORDS",
+    "network",
+    "network_blocks",
+]
 
-#: Entries of the table of addresses.
-NET_ADDRESSES = 16
+#: Entries of the table of addresses; entries of the table of queues in a register.
+NET_ADDRESSES, NET_ENTRIES = 16, 8
+#: Words of a request in its mailbox: the longest says how frames are spread.
+NET_REQUEST_WORDS = 2 * MAILBOX_WORDS
 #: Fields of `mode`, which are the switches of ``NetworkSettings``.
 NET_MODES = {
     "promiscuous": "all frames are received",
@@ -23,6 +32,33 @@ NET_MODES = {
     "no_unicast": "no frames to one station are received",
     "no_broadcast": "no frames to all stations are received",
 }
+
+
+def _steering() -> tuple[Register, ...]:
+    """How frames are spread over several pairs of queues."""
+    keys = range(HASH_KEY_BYTES // 4)
+    return (
+        Register(
+            "steering",
+            (
+                rw("types", HASH_TYPES, "HashType: which packets have a hash"),
+                rw("mask", (RSS_TABLE - 1).bit_length(), "bits of a hash that choose an entry"),
+                rw("other", 3, "pair of frames without a hash"),
+            ),
+            "which pair of queues a frame goes to",
+        ),
+        *(
+            Register(f"key{n}", (wo("value", 32, "key of the hash, its first byte in bits 7:0"),))
+            for n in keys
+        ),
+        *(
+            Register(
+                f"entries{n}",
+                (wo("value", 32, f"pair of hash {NET_ENTRIES * n} in bits 3:0, and so on"),),
+            )
+            for n in range(RSS_TABLE // NET_ENTRIES)
+        ),
+    )
 
 
 def network(config: NicConfig) -> Block:
@@ -45,8 +81,9 @@ def network(config: NicConfig) -> Block:
             ),
             Register(
                 "features",
-                (ro("value", TYPE_FEATURES, "negotiated of the device type's own, the first"),),
+                (ro("value", 32, "negotiated, the first"),),
             ),
+            Register("features_high", (ro("value", TYPE_FEATURES - 32, "negotiated, the others"),)),
             Register(
                 "needs_reset",
                 (
@@ -65,10 +102,9 @@ def network(config: NicConfig) -> Block:
                 "mode",
                 (
                     *(rw(name, 1, text) for name, text in NET_MODES.items()),
-                    rw("pairs_log2", 2, "pairs of queues that frames are spread over, as log2"),
                     rw("own_mac", 1, "the address is `mac_low`, `mac_high`; else it is the port's"),
                 ),
-                "which frames are received, and where",
+                "which frames are received",
             ),
             Register("mac_low", (rw("value", 32, f"MAC address: {address}"),)),
             Register("mac_high", (rw("value", 16, "MAC address: bytes 4 and 5"),)),
@@ -87,6 +123,7 @@ def network(config: NicConfig) -> Block:
                     ),
                 )
             ),
+            *(_steering() if config.network > 1 else ()),
             *words(NET_COUNTERS, NET_COUNTER_TEXTS, remote=True),
         ),
         "network function",
@@ -99,5 +136,5 @@ def network_blocks(config: NicConfig) -> dict[str, Block]:
         return {}
     return {
         "network": network(config),
-        "network_mailbox": mailbox(config, "network_mailbox", posts=False),
+        "network_mailbox": mailbox(config, "network_mailbox", posts=False, words=NET_REQUEST_WORDS),
     }

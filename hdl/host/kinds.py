@@ -60,7 +60,8 @@ def network_features(config: NicConfig) -> int:
     """The feature word that the network function offers. Its data path has no packed rings."""
     own = sum(feature.mask for feature in _NETWORK)
     transport = transport_features(config) & ~Feature.RING_PACKED.mask
-    return transport | own | NetFeature.MQ.mask * (config.network > 1)
+    spread = NetFeature.MQ.mask | NetFeature.RSS.mask
+    return transport | own | spread * (config.network > 1)
 
 
 def network_kind(config: NicConfig) -> FunctionKind:
@@ -69,6 +70,7 @@ def network_kind(config: NicConfig) -> FunctionKind:
         image=net_image(config),
         offered=network_features(config),
         exclusive=(),
+        needs=((NetFeature.RSS.mask, NetFeature.CTRL_VQ.mask),),
         type_features=NET_TYPE_FEATURES,
         queues=config.network_queues,
         vectors=config.network_vectors,

@@ -4,7 +4,15 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.abi.virtio_net import DUPLEX_FULL, NET_CONFIG, SPEED_UNKNOWN, NetStatus
+from hdl.abi.virtio_net import (
+    DUPLEX_FULL,
+    HASH_KEY_BYTES,
+    NET_CONFIG,
+    RSS_TABLE,
+    SPEED_UNKNOWN,
+    HashType,
+    NetStatus,
+)
 from hdl.config import NicConfig
 
 from .local import NOTHING_THERE, LocalPort
@@ -13,6 +21,14 @@ __all__ = ["NetDeviceConfig", "line_rate"]
 
 #: Rates of Ethernet in Mbit/s that a card may have.
 RATES = (1000, 10_000, 25_000, 40_000, 50_000, 100_000, 200_000)
+
+
+#: What a driver may say of how frames are spread over the queues of several pairs.
+SPREAD = {
+    "rss_max_key_size": HASH_KEY_BYTES,
+    "rss_max_indirection_table_length": RSS_TABLE,
+    "supported_hash_types": sum(HashType),
+}
 
 
 def line_rate(config: NicConfig) -> int:
@@ -55,6 +71,7 @@ class NetDeviceConfig(wiring.Component):
             max_virtqueue_pairs=self._config.network,
             speed=line_rate(self._config),
             duplex=DUPLEX_FULL,
+            **(SPREAD if self._config.network > 1 else {}),
         )
         status = Mux(link, int(NetStatus.LINK_UP), 0)
         live = {"mac": mac, "status": Cat(status, Const(0, 16))[:16], "mtu": mtu}

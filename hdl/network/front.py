@@ -79,9 +79,9 @@ class ReceiveFront(wiring.Component):
     """Holds each frame until its verdict comes, and says whether it is to be kept.
 
     Members: ``received``, ``verdict``: see NetworkPort; ``settings``; ``o`` frames, always taken,
-    with ``keep``, ``flow`` (see FlowHash) and ``right`` (see PacketCheck) valid on the last beat;
+    with ``keep``, ``pair`` (see FlowHash) and ``right`` (see PacketCheck) valid on the last beat;
     ``filtered`` counts frames that are no RDMA's, and that the driver does not want. With
-    ``steers`` False there are no flows.
+    ``steers`` False each frame goes to pair 0.
     Latency: 2 cycles, of a last beat 2 behind its verdict. Throughput: a beat a cycle.
     Errors: none. Reset: with the ingress; a frame begins with its first beat.
     """
@@ -95,7 +95,7 @@ class ReceiveFront(wiring.Component):
                 "settings": In(NetworkSettings),
                 "o": Out(packet_stream(width)),
                 "keep": Out(1),
-                "flow": Out(PAIR_BITS),
+                "pair": Out(PAIR_BITS),
                 "right": Out(1),
                 "filtered": Out(COUNT),
             }
@@ -148,16 +148,17 @@ class ReceiveFront(wiring.Component):
         return m
 
     def _steer(self, m: Module, takes: Value, fifos: list[StreamFifo]) -> None:
-        """The flow of each frame; adds to ``fifos``."""
+        """The pair of each frame; adds to ``fifos``."""
         m.submodules.hash = flow_hash = FlowHash(width=self._width)
-        m.submodules.flows = flows = StreamFifo(shape=PAIR_BITS, depth=FRAMES)
-        fifos.append(flows)
+        m.submodules.pairs = pairs = StreamFifo(shape=PAIR_BITS, depth=FRAMES)
+        fifos.append(pairs)
         m.d.comb += [
             flow_hash.i.valid.eq(takes),
             flow_hash.i.beat.eq(self.received.beat),
-            flows.i.valid.eq(flow_hash.valid),
-            flows.i.payload.eq(flow_hash.flow),
-            self.flow.eq(flows.o.payload),
+            flow_hash.settings.eq(self.settings.steering),
+            pairs.i.valid.eq(flow_hash.valid),
+            pairs.i.payload.eq(flow_hash.pair),
+            self.pair.eq(pairs.o.payload),
         ]
 
     @staticmethod

@@ -1,6 +1,6 @@
 """The receive side of the network function."""
 
-from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value
+from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -122,7 +122,8 @@ class Receive(wiring.Component):
             front.verdict.eq(self.verdict),
             front.settings.eq(self.settings),
             store.keep.eq(front.keep),
-            store.facts.pair.eq(front.flow & self._active()),
+            # What the firmware has set may name a pair that there is not.
+            store.facts.pair.eq(front.pair & (config.network - 1)),
             store.facts.right.eq(front.right & self.features[NetFeature.GUEST_CSUM]),
             source.doorbell.eq(self.doorbell),
             source.doorbell_pair.eq(self.doorbell_pair),
@@ -148,8 +149,3 @@ class Receive(wiring.Component):
         m.d.sync += calm.eq(Mux(self.quiet & quiet, calm << 1 | 1, 0))
         m.d.comb += self.idle.eq(calm.all())
         return m
-
-    def _active(self) -> Value:
-        """Ones in the bits of a pair's number that the active pairs have, of those that exist."""
-        ones = Cat(self.settings.pairs_log2 > bit for bit in range(PAIR_BITS))
-        return ones & (self._config.network - 1)

@@ -5,6 +5,7 @@ from amaranth.lib import data
 from hdl.abi.virtio_net import LARGEST_MTU
 from hdl.abi.virtio_net_header import NET_HEADER
 from hdl.ports.jobs import QueueErrorCause
+from hdl.ports.network import PAIR_BITS
 
 __all__ = [
     "FRAME_FACTS",
@@ -23,8 +24,8 @@ __all__ = [
 HEADER_BYTES = NET_HEADER.size
 #: A frame without FCS: its Ethernet header alone, and the largest MTU behind it and a VLAN tag.
 SHORTEST_FRAME, LONGEST_FRAME = 14, LARGEST_MTU + 18
-#: Bits of the length of a frame with its header, and of the number of a pair of queues.
-LENGTH_BITS, PAIR_BITS = 14, 3
+#: Bits of the length of a frame with its header.
+LENGTH_BITS = 14
 
 
 class Buffer(data.Struct):

@@ -3,6 +3,7 @@
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, Signature
 
+from hdl.abi.virtio_net import HASH_KEY_BYTES, HASH_TYPES, RSS_TABLE
 from hdl.common.count import BYTES, COUNT
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
@@ -19,26 +20,24 @@ __all__ = [
     "NETWORK_FEATURES",
     "NETWORK_READS",
     "NETWORK_ROWS",
+    "PAIR_BITS",
     "FilterAddress",
     "NetworkCounts",
     "NetworkPort",
     "NetworkSettings",
-    "most_pairs_log2",
+    "Steering",
 ]
 
 #: Entries of the table of addresses that the driver wants frames of, unicast and multicast.
 ADDRESSES = NET_ADDRESSES
+#: Bits of the number of a pair of queues.
+PAIR_BITS = 3
 #: Feature bits of the device type that the data path looks at (Virtio 1.2, 5.1.3): 0 to 23.
 NETWORK_FEATURES = 24
 #: Clients of the small read engine: rings, descriptors and what the driver says of interrupts.
 NETWORK_READS = ("rings_receive", "rings_transmit")
 #: Read ports of the function's queue rows, by the function's own queue numbers.
 NETWORK_ROWS = ("rows_receive", "rows_receive_used", "rows_transmit", "rows_transmit_used")
-
-
-def most_pairs_log2(config: NicConfig) -> int:
-    """Pairs of queues of the card's network function, as a power of two."""
-    return config.network.bit_length() - 1
 
 
 class FilterAddress(data.Struct):
@@ -48,11 +47,23 @@ class FilterAddress(data.Struct):
     address: 48
 
 
-class NetworkSettings(data.Struct):
-    """What driver and firmware say of the function (Virtio 1.2, 5.1.6.5.1 to 5.1.6.5.5).
+class Steering(data.Struct):
+    """Which pair a frame goes to (Virtio 1.2, 5.1.6.5.7). ``types``: what has a hash, see
+    ``HashType``; ``key`` of the hash, raw bytes. ``table``: the pair of each value of a hash, of
+    which ``mask`` leaves the lowest bits. ``other``: the pair of frames that have none."""
 
-    ``mac``: the function's address, raw bytes. ``pairs_log2``: active pairs, as a power of two.
-    ``running``: the driver is there (DRIVER_OK), and there is neither an error nor a reset.
+    types: HASH_TYPES
+    key: 8 * HASH_KEY_BYTES
+    mask: range(RSS_TABLE)
+    table: data.ArrayLayout(PAIR_BITS, RSS_TABLE)
+    other: PAIR_BITS
+
+
+class NetworkSettings(data.Struct):
+    """What driver and firmware say of the function (Virtio 1.2, 5.1.6.5.1 to 5.1.6.5.7).
+
+    ``mac``: the function's address, raw bytes. ``running``: the driver is there (DRIVER_OK), and
+    there is neither an error nor a reset.
     """
 
     mac: 48
@@ -62,8 +73,8 @@ class NetworkSettings(data.Struct):
     no_multicast: 1
     no_unicast: 1
     no_broadcast: 1
-    pairs_log2: 2
     running: 1
+    steering: Steering
     table: data.ArrayLayout(FilterAddress, ADDRESSES)
 
 

@@ -1,10 +1,12 @@
 """The control queue of the network function: what each command sets, and what is refused."""
 
+import struct
+
 import pytest
 
-from firmware.device import Filter, FunctionState, Request
+from firmware.device import Filter, FunctionState, Request, Steering
 from firmware.identity import configuration, read_config
-from firmware.network_commands import NetworkCommands
+from firmware.network_commands import SYMMETRIC_KEY, NetworkCommands
 from firmware.network_registers import NetworkRegisters
 from firmware.registers import Registers
 from firmware.service import Firmware
@@ -12,7 +14,7 @@ from hdl.abi.virtio_net import ControlAck, MacCommand, MqCommand, NetClass, RxCo
 from hdl.abi.virtio_pci import NetFeature
 from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NicConfig
 from hdl.csr.map import CsrMap
-from hdl.csr.network import NET_ADDRESSES
+from hdl.csr.network import NET_ADDRESSES, NET_REQUEST_WORDS
 from tests.firmware.fake_hardware import FakeHardware, finish
 from tests.firmware.test_registers import FakeBus
 
@@ -25,6 +27,7 @@ ALL = sum(
         NetFeature.CTRL_RX_EXTRA,
         NetFeature.CTRL_MAC_ADDR,
         NetFeature.MQ,
+        NetFeature.RSS,
     )
 )
 MAC = bytes.fromhex("020000000007")
@@ -36,7 +39,7 @@ class FakeNetwork:
     def __init__(self):
         self.features, self.waits, self.begun = ALL, False, 0
         self.inbox, self.outbox = [], []
-        self.chosen, self.addresses = Filter(), []
+        self.chosen, self.addresses, self.steering = Filter(), [], Steering()
 
     async def state(self):
         return FunctionState(self.begun, self.waits, self.waits, self.features, 15)
@@ -55,8 +58,14 @@ class FakeNetwork:
     async def filter(self):
         return self.chosen
 
+    def state_of_settings(self):
+        return self.chosen, self.addresses, self.steering
+
     async def set_filter(self, chosen):
         self.chosen = chosen
+
+    async def set_steering(self, steering):
+        self.steering = steering
 
     async def set_addresses(self, addresses):
         self.addresses = list(addresses)
@@ -69,7 +78,7 @@ class Bench:
 
     def ask(self, class_, command, body=b"", *, length=None):
         data = bytes((class_, command)) + body
-        request = Request(FUNCTION_NET, data[:256], length or len(data), 1)
+        request = Request(FUNCTION_NET, data[: 4 * NET_REQUEST_WORDS], length or len(data), 1)
         self.hardware.inbox.append(request)
         assert finish(self.commands.step())
         (answer,) = self.hardware.outbox.pop()
@@ -80,9 +89,9 @@ class Bench:
         assert not self.commands.refusal
 
     def err(self, *command, **more):
-        before = self.hardware.chosen, self.hardware.addresses
+        before = self.hardware.state_of_settings()
         assert self.ask(*command, **more) == ControlAck.ERR
-        assert (self.hardware.chosen, self.hardware.addresses) == before
+        assert self.hardware.state_of_settings() == before
         return self.commands.refusal
 
 
@@ -168,12 +177,59 @@ def test_broken_tables():
 
 def test_pairs():
     bench = Bench()
-    for pairs, log2 in ((1, 0), (2, 1), (3, 1), (4, 2)):
+    for pairs in (1, 2, 3, 4):
         bench.ok(NetClass.MQ, MqCommand.VQ_PAIRS_SET, pairs.to_bytes(2, "little"))
-        assert bench.hardware.chosen.pairs_log2 == log2
+        set_ = bench.hardware.steering
+        assert (set_.types, set_.key, set_.other) == (63, SYMMETRIC_KEY, 0)
+        assert len(set_.table) == 128
+        counts = [set_.table.count(pair) for pair in range(pairs)]
+        assert sum(counts) == 128 and max(counts) - min(counts) <= 1
     for pairs in (0, PAIRS + 1, 0x8001):
         refusal = bench.err(NetClass.MQ, MqCommand.VQ_PAIRS_SET, pairs.to_bytes(2, "little"))
         assert f"not {pairs}" in refusal
+
+
+def spreading(types=63, mask=127, other=0, table=None, send=PAIRS, key=bytes(range(40)), size=None):
+    """The command as the driver sends it."""
+    entries = [n % PAIRS for n in range(mask + 1)] if table is None else table
+    return (
+        struct.pack("<IHH", types, mask, other)
+        + struct.pack(f"<{len(entries)}H", *entries)
+        + struct.pack("<HB", send, len(key) if size is None else size)
+        + key
+    )
+
+
+def test_spreading():
+    bench, command = Bench(), (NetClass.MQ, MqCommand.RSS_CONFIG)
+    bench.ok(*command, spreading())
+    table = tuple(n % PAIRS for n in range(128))
+    assert bench.hardware.steering == Steering(63, bytes(range(40)), table)
+    bench.ok(*command, spreading(5, 3, 2, [3, 2, 1, 0], 1, b"\x12\x34"))
+    assert bench.hardware.steering == Steering(5, b"\x12\x34" + bytes(38), (3, 2, 1, 0), 2)
+    bench.ok(*command, spreading(0, 0, 1, [0], key=b""))
+    assert bench.hardware.steering == Steering(0, bytes(40), (0,), 1)
+    for body, why in (
+        (spreading(64), "types 0x40"),
+        (spreading(mask=2), "not 3"),
+        (spreading(mask=255), "not 256"),
+        (spreading(mask=0xFFFF, table=[0]), "not 65536"),
+        (spreading(other=PAIRS), f"not {PAIRS + 1}"),
+        (spreading(mask=1, table=[0, PAIRS]), f"not {PAIRS + 1}"),
+        (spreading(mask=1, table=[0xFFFF, 0]), "not 65536"),
+        (spreading(send=0), "send must be 1 to 4, not 0"),
+        (spreading(send=PAIRS + 1), "send must be"),
+        (spreading(key=bytes(41)), "key of 41"),
+        (spreading(size=39), "key of 39"),
+        (spreading(size=41), "key of 41"),
+    ):
+        assert why in bench.err(*command, body), body
+    good = spreading(mask=7)
+    for cut in range(len(good)):
+        bench.err(*command, good[:cut])
+    bench.err(*command, good + b"x")
+    bench.err(*command, spreading(), length=600)
+    assert len(spreading()) + 2 <= 4 * NET_REQUEST_WORDS
 
 
 def test_what_is_not_negotiated_is_refused():
@@ -184,6 +240,7 @@ def test_what_is_not_negotiated_is_refused():
         (NetClass.MAC, MacCommand.ADDR_SET, MAC, NetFeature.CTRL_MAC_ADDR),
         (NetClass.MAC, MacCommand.TABLE_SET, table([], []), NetFeature.CTRL_RX),
         (NetClass.MQ, MqCommand.VQ_PAIRS_SET, b"\1\0", NetFeature.MQ),
+        (NetClass.MQ, MqCommand.RSS_CONFIG, spreading(), NetFeature.RSS),
     )
     for class_, command, body, feature in commands:
         bench.hardware.features = ALL & ~feature.mask
@@ -202,11 +259,12 @@ def test_reset_sets_the_defaults():
     bench.ok(NetClass.RX, RxCommand.PROMISC, b"\1")
     bench.ok(NetClass.MAC, MacCommand.ADDR_SET, MAC)
     bench.ok(NetClass.MAC, MacCommand.TABLE_SET, table(stations(3), []))
+    bench.ok(NetClass.MQ, MqCommand.RSS_CONFIG, spreading())
     bench.hardware.waits = True
     bench.hardware.inbox.append(Request(FUNCTION_NET, b"\0\0\1", 3, 1))
     assert finish(bench.commands.step())
     assert bench.hardware.outbox == [b""], "its driver has gone"
-    assert (bench.hardware.chosen, bench.hardware.addresses) == (Filter(), [])
+    assert bench.hardware.state_of_settings() == (Filter(), [], Steering())
     assert not bench.hardware.waits and bench.commands.resets == 1
     assert not finish(bench.commands.step())
     bench.ok(NetClass.RX, RxCommand.ALLMULTI, b"\1")
@@ -242,12 +300,18 @@ def test_registers():
     bus = FakeBus(CONFIG)
     network = NetworkRegisters(Registers(bus, CONFIG), CONFIG)
     assert finish(network.filter()) == Filter()
-    chosen = Filter(frozenset({"all_unicast", "no_broadcast"}), MAC, 2)
+    chosen = Filter(frozenset({"all_unicast", "no_broadcast"}), MAC)
     finish(network.set_filter(chosen))
     assert finish(network.filter()) == chosen
     finish(network.set_addresses(stations(2)))
     valid = [bus.values[f"network.address{n}_high.valid"] for n in range(NET_ADDRESSES)]
     assert valid == [1, 1] + [0] * (NET_ADDRESSES - 2)
+    finish(network.set_steering(Steering(9, bytes(range(1, 41)), (1, 2, 3, 0) * 4, 3)))
+    assert bus.values["network.key0.value"] == 0x04030201
+    assert bus.values["network.key9.value"] == 0x28272625
+    assert bus.values["network.entries1.value"] == 0x0321_0321
+    steering = {name: bus.values[f"network.steering.{name}"] for name in ("types", "mask", "other")}
+    assert steering == {"types": 9, "mask": 15, "other": 3}
     finish(network.set_mtu(9000))
     assert bus.values["network.mtu.value"] == 9000
 

@@ -49,8 +49,10 @@ def test_features_of_each_kind():
     # The data path of frames has no packed rings.
     assert rdma.offered & Feature.RING_PACKED.mask
     assert not network.offered & Feature.RING_PACKED.mask
-    assert network.offered & NetFeature.MQ.mask
-    assert not network_kind(NicConfig(network=1)).offered & NetFeature.MQ.mask
+    spread = NetFeature.MQ.mask | NetFeature.RSS.mask
+    assert network.offered & spread == spread
+    assert not network_kind(NicConfig(network=1)).offered & spread
+    assert (NetFeature.RSS.mask, NetFeature.CTRL_VQ.mask) in network.needs
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("interface.sh").read_text()
 CARDS = ("--cards", "2", "--network", "2")
-TRIES = ("mtu", "down_and_up", "facts", "vlan", "reload", "data", "filter", "pairs")
+TRIES = ("mtu", "down_and_up", "facts", "vlan", "reload", "data", "filter", "pairs", "spread")
 
 
 def counters(err: str, card: int) -> dict[str, int]:
@@ -58,7 +58,25 @@ def _pairs(out, err):
     assert {number for number, count in found if int(count) >= 8} == {"0", "1"}, out
 
 
-_LOOKS = {"mtu": _mtu, "facts": _facts, "data": _data, "filter": _filter, "pairs": _pairs}
+def _spread(out, err):
+    """Frames that the first queue, and the second one, had more after each choice of queues."""
+    found = [int(count) for count in re.findall(r"rx_queue_\d_packets: (\d+)", out)]
+    pairs = [tuple(found[n : n + 2]) for n in range(0, len(found), 2)]
+    assert len(pairs) == 3, out
+    second = pairs[1][0] - pairs[0][0], pairs[1][1] - pairs[0][1]
+    third = pairs[2][0] - pairs[1][0], pairs[2][1] - pairs[1][1]
+    assert pairs[0][1] >= 32 and second[0] >= 32 and second[1] == 0, out
+    assert min(third) >= 8, out
+
+
+_LOOKS = {
+    "mtu": _mtu,
+    "facts": _facts,
+    "data": _data,
+    "filter": _filter,
+    "pairs": _pairs,
+    "spread": _spread,
+}
 
 
 def test_bytes_by_iperf3():

@@ -101,7 +101,6 @@ async def serve(bench: NetBench, driver: Receiver | Sender) -> None:
     if isinstance(driver, Sender):
         await send(bench, driver)
         return
-    bench.set(pairs_log2=0)
     if driver.pair == 0:
         await deliver(bench, driver)
 

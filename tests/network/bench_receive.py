@@ -17,6 +17,7 @@ from tests.network.driver import (
     Receiver,
     frame_of,
 )
+from tests.network.toeplitz import Spread
 
 
 def reason(name: str) -> int:
@@ -221,44 +222,51 @@ async def events_are_as_asked_for(dut):
     assert bench.raised(5) == 1
 
 
-def flow_frame(bench: NetBench, port: int, back: bool) -> bytes:
-    """A UDP datagram between 10.0.0.1 and 10.0.0.2, of port ``port`` and 80, one way or back."""
-    ends = [(b"\x0a\0\0\1", port), (b"\x0a\0\0\2", 80)]
-    (one, here), (other, there) = reversed(ends) if back else ends
-    ip = b"\x45\0\0\x50\0\0\0\0\x40\x11\0\0" + one + other
-    udp = here.to_bytes(2, "big") + there.to_bytes(2, "big")
-    return MAC + bytes(6) + b"\x08\0" + ip + udp + bench.rng.randbytes(40)
-
-
 @cocotb.test()
 async def flows_are_steered(dut):
-    """Frames of a flow, and those back, go to one queue; flows are spread over the active pairs."""
+    """Each frame goes to the queue that its hash says, and frames of a queue keep their order."""
     bench = NetBench(dut, seed=10)
-    await bench.begin(pairs_log2=1)
+    rng = bench.rng
+    await bench.begin(promiscuous=1)
     drivers = [Receiver(bench, pair) for pair in range(2)]
-    seen: dict[int, set[int]] = {}
-    for active, ports in ((2, range(1000, 1016)), (1, range(2000, 2008))):
-        bench.set(pairs_log2=active - 1)
+    seen = [0, 0]
+    for types, size, other in ((63, 128, 0), (2, 64, 1), (0, 1, 1), (63, 1, 0)):
+        table = tuple(rng.randrange(2) for _ in range(size))
+        spread = Spread(types, rng.randbytes(40), table, other)
+        bench.set(steering=spread.values())
+        frames = [
+            packets.Shape(rng.choice((4, 6)), rng.choice((6, 17)), payload=20).build(rng)
+            for _ in range(30)
+        ] + [frame_of(rng, 60) for _ in range(4)]
+        rng.shuffle(frames)
         for driver in drivers:
-            for _ in range(40):
+            for _ in frames:
                 driver.post(300)
             bench.kick(driver.number)
         await bench.cycles(600)
-        for port in ports:
-            for back in (False, True, False):
-                frame = flow_frame(bench, port, back)
-                before = [driver.reap() for driver in drivers]
-                bench.tap.send(frame, reason("not_roce"))
-                await bench.until(
-                    lambda b=before: [driver.reap() for driver in drivers] != b, 300, "the frame"
-                )
-                (pair,) = [n for n in (0, 1) if len(drivers[n].frames) > before[n]]
-                assert drivers[pair].frames[-1] == frame
-                seen.setdefault(port, set()).add(pair)
-    assert all(len(pairs) == 1 for pairs in seen.values()), seen
-    spread = [next(iter(seen[port])) for port in range(1000, 1016)]
-    assert 4 <= sum(spread) <= 12
-    assert {next(iter(seen[port])) for port in range(2000, 2008)} == {0}
+        for frame in frames:
+            bench.tap.send(frame, NOT_RDMA)
+        wanted = [[one for one in frames if spread.pair(one) == pair] for pair in range(2)]
+        goal = [before + len(those) for before, those in zip(seen, wanted, strict=True)]
+        await bench.until(lambda g=goal: [one.reap() for one in drivers] == g, 5000, "all frames")
+        assert [one.frames[n:] for one, n in zip(drivers, seen, strict=True)] == wanted
+        seen = goal
+    assert all(seen)
+
+
+@cocotb.test()
+async def pairs_that_are_not_there(dut):
+    """Whatever the table says, a frame goes to one of the pairs that the card has."""
+    bench = NetBench(dut, seed=17)
+    await bench.begin(steering={"other": 7})
+    driver = Receiver(bench, 1)
+    driver.post(300)
+    bench.kick(driver.number)
+    await bench.cycles(300)
+    frame = frame_of(bench.rng, 60)
+    bench.tap.send(frame, NOT_RDMA)
+    await bench.until(lambda: driver.reap() == 1, 500, "the frame")
+    assert driver.frames == [frame]
 
 
 async def checked(dut, features: int, stall: float) -> None:

@@ -6,7 +6,8 @@ import random
 
 import cocotb
 
-from hdl.abi.virtio_net import MTU, NetStatus, RxCommand
+from firmware.network_commands import SYMMETRIC_KEY
+from hdl.abi.virtio_net import MTU, HashType, NetStatus, RxCommand
 from hdl.abi.virtio_pci import NetFeature, Status
 from hdl.config import NicConfig
 from hdl.ports.jobs import QueueErrorCause
@@ -16,6 +17,7 @@ from sim.guest.driver.errors import CommandError, NeedsReset
 from sim.guest.net import ALL_FEATURES, NetDevice, NetOptions
 from sim.guest.net.device import WHOLE
 from tests.network import packets
+from tests.network.toeplitz import Spread
 from tests.nic.pair import Pair
 
 #: The cards of ``./rocinante guest --network 2``: one model serves these tests and guests.
@@ -35,10 +37,10 @@ async def up(dut, options: NetOptions | None = None, **bench) -> tuple[System, l
 async def state(node) -> dict:
     """What the registers say that the function receives."""
     chosen = await node.registers.network.filter()
-    return {"modes": set(chosen.modes), "mac": chosen.mac, "pairs_log2": chosen.pairs_log2}
+    return {"modes": set(chosen.modes), "mac": chosen.mac}
 
 
-DEFAULT = {"modes": set(), "mac": None, "pairs_log2": 0}
+DEFAULT = {"modes": set(), "mac": None}
 
 
 @cocotb.test()
@@ -50,18 +52,22 @@ async def driver_comes_up(dut):
     assert config.mac == node.mac
     assert (config.mtu, config.max_virtqueue_pairs) == (MTU, 2)
     assert config.status == NetStatus.LINK_UP
-    assert await state(node) == DEFAULT | {"pairs_log2": 1}
+    assert (config.rss_max_key_size, config.rss_max_indirection_table_length) == (40, 128)
+    assert config.supported_hash_types == 63
+    assert await state(node) == DEFAULT
     await device.set_mode(RxCommand.PROMISC, True)
     await device.set_mac(OTHER)
     await device.set_table([OTHER], [GROUP])
     await device.set_pairs(1)
-    assert await state(node) == {"modes": {"promiscuous"}, "mac": OTHER, "pairs_log2": 0}
+    await device.set_pairs(2)
+    assert await state(node) == {"modes": {"promiscuous"}, "mac": OTHER}
     assert (await device.read_config()).mac == OTHER
-    try:
-        await device.set_pairs(3)
-        raise AssertionError("it has two pairs")
-    except CommandError:
-        pass
+    for command in (device.set_pairs(3), device.set_spreading(HashType(0), b"", [2])):
+        try:
+            await command
+            raise AssertionError("it has two pairs")
+        except CommandError:
+            pass
     assert not node.host.faults
 
 
@@ -212,6 +218,47 @@ async def checksums_on_the_way(dut):
         await devices[0].send(frame)
         assert await next_frame(devices[1]) == frame
     assert devices[1].right == 0
+
+
+@cocotb.test()
+async def flows_are_spread(dut):
+    """A frame comes to the queue that its driver has asked for: with a key and a table of its own,
+    the longest that there may be, or of all pairs alike."""
+    rng = random.Random(14)
+    system, (sender, device) = await up(dut)
+    for one in (sender, device):
+        await one.set_mode(RxCommand.PROMISC, True)
+    even = Spread(63, SYMMETRIC_KEY, tuple(n % 2 for n in range(128)))
+    own = Spread(63, rng.randbytes(40), tuple(rng.randrange(2) for _ in range(128)), 1)
+    ipv6_alone = Spread(8, rng.randbytes(40), (0, 1, 1, 0), 1)
+    one_pair = Spread(63, SYMMETRIC_KEY, (0,) * 128)
+
+    async def goes(spread: Spread) -> None:
+        queues = set()
+        for number in range(16):
+            shape = packets.Shape((4, 6)[number % 2], (6, 17)[number // 2 % 2], payload=20)
+            frame = shape.build(rng)
+            await sender.send(frame)
+            found = await device.receive(spread.pair(frame))
+            assert found == frame
+            queues.add(spread.pair(frame))
+        assert len(queues) == 1 + (max(spread.table) > 0)
+
+    await goes(even)  # what ``start_up`` has asked for
+    for spread in (own, ipv6_alone):
+        await device.set_spreading(
+            HashType(spread.types), spread.key, spread.table, other=spread.other
+        )
+        await goes(spread)
+    await device.set_pairs(1)
+    await goes(one_pair)
+    # Without MQ the control queue is where RSS puts it.
+    await device.close()
+    driver = DriverOptions(features=ALL_FEATURES & ~NetFeature.MQ.mask)
+    device = await NetDevice.start_up(system.nodes[1].host, NetOptions(driver=driver))
+    await device.set_mode(RxCommand.PROMISC, True)
+    await device.set_spreading(HashType(63), own.key, own.table, other=own.other)
+    await goes(own)
 
 
 @cocotb.test()

@@ -3,6 +3,7 @@
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE, EVENT
 from hdl.common.count import COUNT, increment
@@ -35,7 +36,7 @@ from .types import ControlChain, ControlJob, ControlQueue
 
 __all__ = ["ControlEngine", "MAILBOX_BYTES"]
 
-#: Bytes of the mailbox, each way.
+#: Bytes of the mailbox, each way; of the request unless told otherwise.
 MAILBOX_BYTES = 256
 MAX_CHAIN = (1 << 32) - 1
 
@@ -48,7 +49,7 @@ class ControlEngine(wiring.Component):
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-3.1 to VR-3.5.
     Members, towards the mailbox: ``pending`` from the complete request to its response;
     ``function`` that asks; ``request_length`` (all readable bytes, at most 65535),
-    ``writable_length``; ``request`` the first 256 bytes as words, byte 0 in bits 7:0;
+    ``writable_length``; ``request`` its first ``limit`` bytes as words, byte 0 in bits 7:0;
     ``response_length``, ``done`` (a cycle), ``response`` read port (latency 1). Others:
     ``doorbell`` (of a control queue, always ready), ``queue_read``, ``queue_reset``, ``interrupt``,
     ``error``, ``idle``; ``resetting``: no request of these functions reaches the firmware any more;
@@ -63,8 +64,10 @@ class ControlEngine(wiring.Component):
     Reset: position 0, nothing pending.
     """
 
-    def __init__(self, *, config: NicConfig, stream_id: int = STREAM_CONTROL):
-        self._config, self._stream_id = config, stream_id
+    def __init__(
+        self, *, config: NicConfig, stream_id: int = STREAM_CONTROL, limit: int = MAILBOX_BYTES
+    ):
+        self._config, self._stream_id, self._limit = config, stream_id, limit
         super().__init__(
             {
                 "doorbell": In(stream.Signature(Doorbell)),
@@ -72,7 +75,7 @@ class ControlEngine(wiring.Component):
                 "function": Out(8),
                 "request_length": Out(16),
                 "writable_length": Out(32),
-                "request": Out(TableWrite(6, 32)),
+                "request": Out(TableWrite((limit // 4 - 1).bit_length(), 32)),
                 "response_length": In(16),
                 "done": In(1),
                 "response": Out(TableRead(ROW_BITS, 32)),
@@ -93,6 +96,7 @@ class ControlEngine(wiring.Component):
         m = Module()
         self._connect(m)
         config = self._config
+        self._more = Signal(ceil_log2(self._limit // MAILBOX_BYTES))
         chain, pending = Signal(ControlChain), Signal()
         queues = Array(Signal(ControlQueue, name=f"queue{n}") for n in range(config.functions))
         turn = Signal(range(config.functions))  # the ordinal of the function that is served
@@ -239,7 +243,7 @@ class ControlEngine(wiring.Component):
         config, stream_id = self._config, self._stream_id
         m.submodules.ring = ring = AvailRing(config=config, stream_id=stream_id)
         m.submodules.walker = walker = Walker(config=config, chains=True)
-        m.submodules.element = element = ElementReader(config=config, limit=MAILBOX_BYTES)
+        m.submodules.element = element = ElementReader(config=config, limit=self._limit)
         m.submodules.writer = writer = ResponseWriter(
             config=config, limit=MAILBOX_BYTES, stream_id=stream_id
         )
@@ -305,12 +309,16 @@ class ControlEngine(wiring.Component):
             with m.If(segment.cause != QueueErrorCause.NONE):
                 m.d.sync += chain.cause.eq(segment.cause)
 
+    def _place(self, chain) -> Value:
+        """The word of 64 bits of the request that comes next, of as many as there may be."""
+        return Cat(chain.place, self._more) if len(self._more) else chain.place
+
     def _request_words(self, m: Module, chain) -> None:
         """Words of the request, half a word of the element at a time."""
         element = m.submodules.element
-        word = element.o.payload
+        word, place = element.o.payload, self._place(chain)
         m.d.comb += [
-            self.request.index.eq(Cat(chain.upper, chain.place)),
+            self.request.index.eq(Cat(chain.upper, place)),
             self.request.row.eq(Mux(chain.upper, word.data[32:], word.data[:32])),
             self.request.enable.eq(element.o.valid & (word.count != 0)),
             element.o.ready.eq(chain.upper | (word.count == 0)),
@@ -318,7 +326,7 @@ class ControlEngine(wiring.Component):
         with m.If(self.request.enable):
             m.d.sync += chain.upper.eq(~chain.upper)
             with m.If(chain.upper):
-                m.d.sync += chain.place.eq(chain.place + 1)
+                m.d.sync += place.eq(place + 1)
         with m.If(element.o.valid & element.o.ready & word.last):
             m.d.sync += [
                 chain.element_done.eq(1),
@@ -386,7 +394,7 @@ class ControlEngine(wiring.Component):
                 chain.done.eq(0),
                 chain.element_done.eq(0),
                 chain.upper.eq(0),
-                chain.place.eq(0),
+                self._place(chain).eq(0),
             ]
             with m.If(walker.i.ready):
                 m.next = "FETCH"

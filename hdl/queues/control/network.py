@@ -11,6 +11,7 @@ from hdl.common.streams import connect_stream
 from hdl.common.tables import TableRead
 from hdl.config import FUNCTION_NET, NicConfig
 from hdl.csr.mailbox import MailboxPort
+from hdl.csr.network import NET_REQUEST_WORDS
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import Interrupt, QueueError
 from hdl.ports.rows import QueueRow
@@ -42,7 +43,7 @@ class NetworkControl(wiring.Component):
                 "doorbell": In(1),
                 "queue_reset": In(1),
                 "queue_reset_done": Out(1),
-                "mailbox": Out(MailboxPort(posts=False)),
+                "mailbox": Out(MailboxPort(posts=False, words=NET_REQUEST_WORDS)),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
                 "queue_read": Out(TableRead(16, QueueRow)),
@@ -56,7 +57,7 @@ class NetworkControl(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        engine = ControlEngine(config=self._config)
+        engine = ControlEngine(config=self._config, limit=4 * NET_REQUEST_WORDS)
         m.submodules.engine = ResetInserter(self.restart)(engine)
         connect(m, engine.request, flipped(self.mailbox.request))
         connect(m, engine.response, flipped(self.mailbox.response))

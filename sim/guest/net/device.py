@@ -16,7 +16,10 @@ from hdl.abi.layout import Values
 from hdl.abi.virtio_net import (
     CONTROL_HEADER,
     NET_CONFIG,
+    RSS_HEAD,
+    RSS_TAIL,
     ControlAck,
+    HashType,
     MacCommand,
     MqCommand,
     NetClass,
@@ -53,6 +56,7 @@ ALL_FEATURES = sum(
         NetFeature.CTRL_RX,
         NetFeature.CTRL_RX_EXTRA,
         NetFeature.MQ,
+        NetFeature.RSS,
         NetFeature.CTRL_MAC_ADDR,
         NetFeature.SPEED_DUPLEX,
     )
@@ -117,7 +121,8 @@ class NetDevice(VirtioPciDevice):
         device = cls(platform, function, options or NetOptions())
         await device.open(DEVICE_ID_NET)
         device.config = await device.read_config()
-        device.pairs = device.config.max_virtqueue_pairs if device.has_net(NetFeature.MQ) else 1
+        several = device.has_net(NetFeature.MQ) or device.has_net(NetFeature.RSS)
+        device.pairs = device.config.max_virtqueue_pairs if several else 1
         await device.enable_vectors(2 * device.pairs + 2)
         for number in range(2 * device.pairs):
             vector = device.vector(number)
@@ -133,7 +138,7 @@ class NetDevice(VirtioPciDevice):
             device._parts.append([])
             device._missing.append(0)
             await device._fill(pair)
-        if device.pairs > 1:
+        if device.pairs > 1 and device.has_net(NetFeature.MQ):
             await device.set_pairs(device.pairs)
         return device
 
@@ -296,3 +301,15 @@ class NetDevice(VirtioPciDevice):
     async def set_pairs(self, pairs: int) -> None:
         """Sets how many pairs of queues are used."""
         await self.command(NetClass.MQ, MqCommand.VQ_PAIRS_SET, pairs.to_bytes(2, "little"))
+
+    async def set_spreading(
+        self, types: HashType, key: bytes, table: Sequence[int], other: int = 0
+    ) -> None:
+        """Sets which pair a frame goes to: what a hash with ``key`` is of, the pair of each hash
+        modulo the table's length, and the pair of frames without one. All pairs may send."""
+        head = RSS_HEAD.pack(
+            hash_types=types, indirection_table_mask=len(table) - 1, unclassified_queue=other
+        )
+        tail = RSS_TAIL.pack(max_tx_vq=self.pairs, hash_key_length=len(key))
+        entries = b"".join(pair.to_bytes(2, "little") for pair in table)
+        await self.command(NetClass.MQ, MqCommand.RSS_CONFIG, head + entries + tail + key)

@@ -1,10 +1,11 @@
 """Deliberate faults of hdl/network."""
 
 from tests.faults.fault import Fault
-from tests.force import Force, plus, stuck
+from tests.force import Force, inverted, plus, stuck
 
 __all__ = ["FAULTS"]
 
+FLOW = "tests/network/test_flow.py::"
 CHECK = "tests/network/test_packet_check.py::"
 
 FAULTS = (
@@ -31,6 +32,18 @@ FAULTS = (
         what="what follows the first fragment is looked at as TCP or UDP",
         force=Force("hdl.network.packet_check:PacketCheck", "head.fragment", stuck(0)),
         tests=(f"{CHECK}test_each_field[512]",),
+    ),
+    Fault(
+        name="hash-of-the-wrong-bit",
+        what="the hash that chooses a queue is a bit off",
+        force=Force("hdl.network.flow:FlowHash", "index", inverted(1)),
+        tests=(f"{FLOW}test_published_hashes_in_hardware",),
+    ),
+    Fault(
+        name="ports-of-a-fragment",
+        what="what stands behind the header of a fragment is hashed as ports",
+        force=Force("hdl.network.flow:FlowHash", "whole", stuck(1)),
+        tests=(f"{FLOW}test_each_shape[512-0.0]",),
     ),
     Fault(
         name="udp-without-checksum-right",
