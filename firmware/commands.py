@@ -7,7 +7,7 @@ A command is checked completely before anything changes, so one that is refused 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sized
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from firmware.dc.commands import DcCommands
@@ -61,7 +61,7 @@ _COUNTER = 0xFFFF_FFFF
 def _refuse_reserved(values: Values) -> None:
     """Refuses a command of an extension that has something in its reserved fields."""
     for name, value in values.items():
-        if name.startswith("reserved") and (any(value) if isinstance(value, Sized) else value):
+        if name.startswith("reserved") and (any(value) if isinstance(value, Iterable) else value):
             raise Refused(f"{name} is not 0")
 
 

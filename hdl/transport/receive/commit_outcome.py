@@ -54,8 +54,8 @@ class CommitOutcome(wiring.Component):
         m = Module()
         record, fate = self.record, self.fate
         responder = record.part == Part.RESPONDER
-        # The QP holds a WQE as committed, of a message or of one that was dropped. A RAM's output is
-        # late. And the record would have been the end of the former.
+        # The QP holds a WQE as committed, of a message or of one that was dropped: registers, as a
+        # RAM's output is late. And the record would have been the end of the former.
         ended, holds, held = Signal(), Signal(), Signal()
         m.d.sync += [
             holds.eq(self.committed.message == RxMessage.SEND),

@@ -17,14 +17,7 @@ from sim.measure.flow import PIECES, Shape
 from sim.measure.perf.verbs import ATOMIC_TYPES, CONNECTIONS, OPERATIONS, VERBS, Verb
 from sim.models.impairments import Impairments
 
-__all__ = [
-    "IN_FLIGHT",
-    "MANY",
-    "MEMORY",
-    "SWEEP",
-    "USUAL_QPS",
-    "Plan",
-]
+__all__ = ["IN_FLIGHT", "MANY", "MEMORY", "SWEEP", "USUAL_QPS", "Plan"]
 
 #: Virtio features that a driver can do without.
 OPTIONAL = ("notification_data", "in_order", "event_idx", "indirect_desc")
@@ -286,13 +279,12 @@ class Plan:
     @property
     def patience_us(self) -> int:
         """How long nothing may happen before a run counts as stalled: twice the time in which all
-        messages up to the next completion pass the slowest part, and time to recover from loss.
-        Whole microseconds, as a timer takes no fraction of the simulation's step."""
+        messages up to the next completion pass the slowest part, and time to recover from loss."""
         lost = TRIES * 2 * 4.096 * 2**self.qp_timeout * self.timer_scale if self.impair else 0
         slowest_gbps = min(self.line_gbps, self.host_gbps or self.line_gbps)
-        messages = self.qps * max(self.cq_mod, self.post_list)
-        passing_us = 2 * messages * max(self.sizes) * 8 / (1000 * slowest_gbps)
-        return math.ceil(PATIENCE_US + self.host_latency_ns / 10 + passing_us + lost)
+        bits = 8 * max(self.sizes) * self.qps * max(self.cq_mod, self.post_list)
+        passing = 2 * bits / (1000 * slowest_gbps)
+        return math.ceil(PATIENCE_US + self.host_latency_ns / 10 + passing + lost)
 
     @property
     def port(self) -> float:
