@@ -156,10 +156,12 @@ class Commands:
             ExtensionCommand.DETACH_MCAST: mcast.detach,
         }
         if self.dc is not None:
-            dc = DcCommands(limits, lambda: self.objects, qp, self.dc.targets)
+            ends = self.dc.initiators, self.dc.targets
+            dc = DcCommands(limits, lambda: self.objects, qp, *ends)
             self._handlers |= {
                 ExtensionCommand.CREATE_DC_DESTINATION: dc.create,
                 ExtensionCommand.DESTROY_DC_DESTINATION: dc.destroy,
+                ExtensionCommand.RESET_STREAM: dc.reset_stream,
                 ExtensionCommand.QUERY_DCT: dc.query_target,
             }
 

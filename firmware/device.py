@@ -182,8 +182,8 @@ class ConnectionHardware(Protocol):
     async def send(self, packet: Row) -> None:
         """Sends a packet, a ``SentControl``."""
 
-    async def asked(self, pair: int) -> int | None:
-        """The destination that an initiator waits for, if it does."""
+    async def asked(self, pair: int) -> tuple[int, int] | None:
+        """The destination that an initiator waits for, and the stream, if it does."""
 
     async def forget(self, pair: int) -> None:
         """An initiator waits for nothing any more."""

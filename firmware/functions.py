@@ -44,8 +44,9 @@ _FIELDS = {
 _OWNED = frozenset({"qp_cfg", "mr", "gid"})
 
 
-#: Field in which an initiator of DC has a part of its number (``dc_initiator``).
-_LENT = "read_base"
+#: Fields in which an initiator of DC has parts of its number and of its stream (``dc_initiator``,
+#: ``dc_stream``).
+_LENT = ("read_base", "recv_cq")
 
 
 def _is_initiator(row: Row) -> bool:
@@ -83,7 +84,7 @@ class FunctionHardware:
             card |= {
                 name: self._first[kind] + row[name]
                 for name, kind in _FIELDS.items()
-                if name in row and not (name == _LENT and _is_initiator(row))
+                if name in row and not (name in _LENT and _is_initiator(row))
             }
             if table in _OWNED:
                 card["function"] = self._function
@@ -167,7 +168,7 @@ class FunctionConnections:
         at = self._gids + packet["av.sgid_index"]
         await self._connections.send({**packet, "av.sgid_index": at})
 
-    async def asked(self, pair: int) -> int | None:
+    async def asked(self, pair: int) -> tuple[int, int] | None:
         """See ``ConnectionHardware``."""
         return await self._connections.asked(self._pairs + pair)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from firmware.dc.streams import Streams
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import EventType, Mtu, MwType, QpState, QpType
 from hdl.abi.limits import device_limits
@@ -127,7 +128,8 @@ class Qp:
     layouts. ``pieces``: the requests of its own receive queue
     take several packets. An XRC initiator has no ``recv_cq``, and a target
     has its domain ``xrcd`` in place of ``pd`` and both CQs. Of an end of a connection of DC,
-    ``connected`` has what its row of ``qp_cfg`` says instead.
+    ``connected`` has what its row of ``qp_cfg`` says instead. ``stream``: that an initiator is at,
+    or that failed last; ``streams``: None, it has none.
     """
 
     pd: Pd | None
@@ -149,6 +151,8 @@ class Qp:
     xrcd: Xrcd | None = None
     pieces: Pieces | None = None
     connected: dict[str, int] = field(default_factory=dict)
+    stream: int = 0
+    streams: Streams | None = None
 
     @property
     def takes_pieces(self) -> Pieces | None:

@@ -195,9 +195,16 @@ def target_number(qpn: int) -> dict[str, int]:
     return spread(qpn, "max_rd_atomic", "max_inline", "max_send_sge")
 
 
-def unconnected(qpn: int) -> dict[str, int]:
-    """What the row of an initiator of DC has without a connection."""
-    return initiator_number(qpn) | {"recv_pd": 0, "min_rnr_timer": 0}
+def initiator_row(qp: Qp, *, destination: int = 0, status: int = 0) -> dict[str, int]:
+    """What the row of an initiator of DC has that others have not: to which ``destination`` it is
+    connected, or which has refused it with a WC ``status``, and its stream."""
+    return {
+        **initiator_number(qp.qpn),
+        **spread(qp.stream, "recv_cq", "max_recv_sge"),
+        "recv_pd": destination,
+        "min_rnr_timer": status,
+        "remote_write": int(qp.streams is not None),
+    }
 
 
 def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:

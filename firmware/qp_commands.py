@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from firmware.dc.creation import asked_streams, check_dynamic
 from firmware.device import Operations
 from firmware.hints import Hints
 from firmware.objects import QP_TABLES, Limits, Objects, Qp, Refused, Srq
@@ -18,9 +19,9 @@ from firmware.pkeys import PkeyTable
 from firmware.qp import (
     UNUSED,
     configuration_row,
+    initiator_row,
     new_attributes,
     placement_access,
-    unconnected,
 )
 from firmware.transitions import SEND_ERROR_STATES, next_state
 from firmware.window_commands import WindowCommands
@@ -90,6 +91,7 @@ class QpCommands:
         if v.max_inline_data > limits.config.max_inline:
             raise Refused(f"{v.max_inline_data} bytes inline of {limits.config.max_inline}")
         srq = await self._shared_queue(v)
+        streams = asked_streams(limits, v) if v.qp_type == QpType.DCI else None
         pieces = await asked_pieces(limits, v, self._negotiated)
         if pieces is not None:
             check_type(pieces, v.qp_type, srq is not None)
@@ -118,7 +120,8 @@ class QpCommands:
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()
         if v.qp_type == QpType.DCI:
-            qp.connected = unconnected(qp.qpn)
+            qp.streams = streams
+            qp.connected = initiator_row(qp)
         for used in qp.uses:
             used.users += 1
         self._counted.add(qp.number)
@@ -155,7 +158,7 @@ class QpCommands:
         if not known or v.qp_type in lacking:
             raise Refused(f"QP type {v.qp_type} is not supported")
         if dynamic:
-            self._check_dynamic(v)
+            check_dynamic(v)
         if v.xrcdn and extended and v.qp_type != QpType.XRC_TGT:
             raise Refused(f"xrcdn must be 0, not {v.xrcdn}, of type {v.qp_type}")
         unused = UNUSED.get(v.qp_type, ())
@@ -163,17 +166,6 @@ class QpCommands:
             if v[name]:
                 raise Refused(f"{name} must be 0, not {v[name]}, of type {v.qp_type}")
         return unused
-
-    @staticmethod
-    def _check_dynamic(v: Values) -> None:
-        """Refuses what a type does not have of DC, and streams, which no initiator has."""
-        if v.dc_key and v.qp_type != QpType.DCT:
-            raise Refused(f"dc_key must be 0, not {v.dc_key:#x}, of type {v.qp_type}")
-        for name in ("log_streams", "log_errored", "create_flags"):
-            if v[name]:
-                raise Refused(f"{name} must be 0, not {v[name]}: there are no streams")
-        if v.qp_type == QpType.DCT and not v.srqn:
-            raise Refused("A target of DC needs an SRQ")
 
     # MODIFY -------------------------------------------------------------------------------------
 
@@ -198,7 +190,9 @@ class QpCommands:
         if after == QpState.RESET:
             await self._let_go(qp)
             if qp.type == QpType.DCI:
-                qp.connected = unconnected(qp.qpn)
+                qp.connected = initiator_row(qp)
+            if qp.streams is not None:
+                qp.streams.errored.clear()
             await self.stop(qp)
             qp.told.clear()
             return
@@ -219,7 +213,7 @@ class QpCommands:
         if before == QpState.RTR and after == QpState.RTS:
             await self._start_sending(qp)
         if before == QpState.SQE and after == QpState.RTS:
-            await self._clear_send_error(qp)
+            await self.set_send_error(qp, 0)
 
     async def _configured(self, qp: Qp) -> int:
         """The state that the hardware has been given."""
@@ -246,6 +240,23 @@ class QpCommands:
     async def actual_state(self, qp: Qp) -> QpState:
         """The state with what has happened since: an error on the receive side puts the QP in ERR,
         one on the send side where its type says."""
+        return (await self.look(qp))[0]
+
+    async def look(self, qp: Qp) -> tuple[QpState, bool]:
+        """Its actual state, and whether an error has stopped it. With streams that ends the one at
+        hand, unless too many have ended: which have is known before anybody hears of the state."""
+        found = await self._failed_state(qp)
+        if found is None or qp.streams is None:
+            return found or qp.state, found is not None
+        if not qp.streams.full:
+            self._objects().qps.touched.add(qp.number)
+            if qp.streams.fail(qp.stream):
+                await self.configure(qp, QpState.ERR)
+                await self._hardware.wake(qp.number)
+        return QpState.ERR if qp.streams.full else qp.state, True
+
+    async def _failed_state(self, qp: Qp) -> QpState | None:
+        """The state that an error has put the QP in, by its rows alone."""
         if qp.state in _LIVE:
             for table, state in (
                 ("qp_rx", QpState.ERR),
@@ -254,7 +265,7 @@ class QpCommands:
             ):
                 if (await self._hardware.read_fields(table, qp.number, "error"))["error"]:
                     return state
-        return qp.state
+        return None
 
     async def _leave(self, qp: Qp, state: QpState) -> None:
         """A target of DC that goes to RESET or ERR has no connections any more."""
@@ -329,14 +340,14 @@ class QpCommands:
         fetched = await self._generation(qp)
         await self._write(qp, "qp_tx", position=send, high=send, psn=psn, **fetched)
 
-    async def _clear_send_error(self, qp: Qp) -> None:
-        """SQE -> RTS: WQEs that are posted from now on are sent. In SQE the send side does not
-        move, so its rows can be changed when nothing is under way."""
+    async def set_send_error(self, qp: Qp, error: int) -> None:
+        """SQE -> RTS: WQEs that are posted from now on are sent, or, with ``error`` 1, flushed. In
+        SQE the send side does not move, so its rows can be changed when nothing is under way."""
         await self.configure(qp, QpState.SQE)
         await self._hardware.drain()
         for table in ("qp_tx", "qp_ack"):
             row = await self._hardware.read_row(table, qp.number)
-            await self._hardware.write_row(table, qp.number, row | {"error": 0})
+            await self._hardware.write_row(table, qp.number, row | {"error": error})
 
     async def _let_go(self, qp: Qp) -> None:
         """What the QP holds of an SRQ ends flushed, as nobody else can give it back to the driver.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from firmware.commands import Commands
+from firmware.dc.streams import Streams
 from firmware.objects import (
     Cq,
     Destination,
@@ -69,6 +70,7 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp | Group | Xrcd | Destination) -> Record
             "copies": made.copies,
             "layouts": made.layouts,
             "pieces": _pieces(made),
+            "streams": _streams(made),
         }
     return {}
 
@@ -87,6 +89,13 @@ def _pieces(made: Srq | Qp) -> list[int] | None:
 
 def _made_pieces(plain: Record) -> Pieces | None:
     return None if plain["pieces"] is None else Pieces(*plain["pieces"])
+
+
+def _streams(made: Qp) -> list[Any] | None:
+    """Of an initiator of DC: how many may fail, those that have, and the one that it was at."""
+    if made.streams is None:
+        return None
+    return [made.streams.most, sorted(made.streams.errored), made.stream]
 
 
 def _number(made: Pd | Cq | Srq | Xrcd | None) -> int | None:
@@ -248,4 +257,7 @@ class _Maker:
         qp.pieces, qp.layouts = _made_pieces(plain), plain["layouts"]
         qp.told = {EventType(event) for event in plain["told"]}
         qp.notify_drained = plain["notify_drained"]
+        if plain["streams"] is not None:
+            most, errored, qp.stream = plain["streams"]
+            qp.streams = Streams(most, set(errored))
         return qp

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from firmware.dc.initiators import Initiators
 from firmware.dc.targets import Targets
 from firmware.objects import Destination, Limits, Objects, Refused
 from firmware.qp import check_address
@@ -17,16 +18,18 @@ __all__ = ["DcCommands"]
 
 
 class DcCommands:
-    """CREATE and DESTROY_DC_DESTINATION, QUERY_DCT."""
+    """CREATE and DESTROY_DC_DESTINATION, RESET_STREAM, QUERY_DCT."""
 
     def __init__(
         self,
         limits: Limits,
         objects: Callable[[], Objects],
         qps: QpCommands,
+        initiators: Initiators,
         targets: Targets,
     ):
-        self._limits, self._objects, self._qps, self._targets = limits, objects, qps, targets
+        self._limits, self._objects, self._qps = limits, objects, qps
+        self._initiators, self._targets = initiators, targets
 
     async def create(self, v: Values) -> dict[str, Any]:
         """CREATE_DC_DESTINATION: the address is checked as that of a queue pair."""
@@ -53,6 +56,21 @@ class DcCommands:
         destination = self._objects().destinations.get(v.destination)
         destination.pd.users -= 1
         self._objects().destinations.remove(destination.number)
+
+    async def reset_stream(self, v: Values) -> None:
+        """RESET_STREAM: requests of a stream that has failed are executed again. Refused for one
+        that has not: rdma-core's tests want that."""
+        qp = self._qps.find(v.qpn)
+        if v.reserved:
+            raise Refused("reserved fields are not 0")
+        if qp.streams is None:
+            raise Refused(f"QP {v.qpn:#x} has no streams")
+        state, _ = await self._qps.look(qp)
+        if state == QpState.RTS and v.stream_id not in qp.streams.errored:
+            raise Refused(f"Stream {v.stream_id} has not failed")
+        await self._initiators.reset_stream(qp, v.stream_id)
+        qp.streams.errored.discard(v.stream_id)
+        self._objects().qps.touched.add(qp.number)
 
     async def query_target(self, v: Values) -> dict[str, Any]:
         """QUERY_DCT: its connections; the next wrong key is an event again."""

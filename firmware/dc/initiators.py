@@ -1,8 +1,9 @@
 """The initiators of one guest function: their channels, and what these mean for the hardware.
 
-An initiator's own queue pair is its one channel. Its row says to which destination it is connected,
-and the card holds requests for any other one and says which (``connected`` in
-``hdl/transport/send``).
+An initiator's own queue pair is its one channel. Its row says to which destination it is connected
+and at which stream it is, and the card holds requests for any other one and says which
+(``connected`` in ``hdl/transport/send``). So all that is under way is of one stream. When that
+fails, the card flushes what is of it, and holds all else until the row's error is taken away.
 """
 
 from __future__ import annotations
@@ -14,27 +15,35 @@ from firmware.dc.channel import Attempt, Channel, Failed, Opened, Phase, Rules, 
 from firmware.dc.context import Peer
 from firmware.dc.packets import ControlPacket
 from firmware.device import ConnectionHardware, Operations
-from firmware.objects import Destination, Objects, Qp
-from firmware.qp import initiator_number
-from firmware.qp_commands import QpCommands
+from firmware.objects import Destination, Objects, Qp, Refused
+from firmware.qp import initiator_row
+from firmware.qp_commands import FLUSH_POLLS, QpCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpState, QpType, WcStatus
 
 __all__ = ["Initiators"]
+
+#: What a row of ``qp_ack`` has when nothing is under way.
+_FRESH = dict.fromkeys(
+    ("read_begun", "status", "resent", "recovering", "waiting", "retries", "rnr_retries"), 0
+)
 
 Transmit = Callable[[ControlPacket, dict[str, object], int], Awaitable[None]]
 
 
 @dataclass
 class _Initiator:
-    """``destination``: of its connection, as its row has it; ``psn``: the oldest one that is not
-    acknowledged; ``held``: no request may begin."""
+    """``destination``: of its connection, as its row has it; ``stream``: which that is made for;
+    ``psn``: the oldest one that is not acknowledged; ``held``: no request may begin; ``left``: it
+    is not in RTS, and its peer has been told."""
 
     qp: Qp
     channel: Channel = field(default_factory=Channel)
     destination: Destination | None = None
+    stream: int = 0
     psn: int = 0
     held: bool = True
+    left: bool = False
 
 
 class Initiators:
@@ -74,10 +83,13 @@ class Initiators:
             if self._objects().qps.find(pair) is not one.qp:
                 await self._leave(one)
                 del self._all[pair]
-            elif await self._qps.actual_state(one.qp) != QpState.RTS:
+                continue
+            state, failed = await self._qps.look(one.qp)
+            if state != QpState.RTS:
                 await self._leave(one)
             else:
-                await self._go_on(one, now)
+                one.left = False
+                await self._go_on(one, now, failed)
 
     async def received(self, now: int, packet: ControlPacket, peer: Peer) -> bool:
         """A packet has come; whether it is an initiator's. From another address it is nobody's."""
@@ -104,10 +116,13 @@ class Initiators:
             keep=wanted_keep(timeout, attrs["retry_cnt"]),
         )
 
-    async def _go_on(self, one: _Initiator, now: int) -> None:
-        """One that can send: what has happened, and what its channel makes of it."""
+    async def _go_on(self, one: _Initiator, now: int, failed: bool) -> None:
+        """One that can send: what has happened, and what its channel makes of it. ``failed``: a
+        stream of it has."""
         rules, channel = self._rules(one.qp), one.channel
-        if channel.phase is Phase.OPEN:
+        if failed:
+            await self._flush(one, now, rules)
+        elif channel.phase is Phase.OPEN:
             await self._look(one, now, rules)
         elif channel.phase is Phase.IDLE:
             await self._begin(one, now, rules)
@@ -115,12 +130,19 @@ class Initiators:
             await self._do(one, now, *channel.timer(now, rules))
 
     async def _begin(self, one: _Initiator, now: int, rules: Rules) -> None:
-        """Connects, if a request waits; one for no destination ends as such."""
-        number = await self._connections.asked(one.qp.number)
-        if number is None or one.qp.connected.get("min_rnr_timer"):
+        """Connects, if a request waits; one for no destination, or of a stream where there are
+        none, ends as such, and one of a stream that has failed is flushed."""
+        asked = await self._connections.asked(one.qp.number)
+        if asked is None:
+            return
+        number, one.stream = asked
+        streams = one.qp.streams
+        if streams is not None and one.stream in streams.errored:
+            await self._end_stream(one, number)
             return
         one.destination = self._objects().destinations.find(number)
-        if one.destination is None or one.destination.pd is not one.qp.pd:
+        usable = one.destination is not None and one.destination.pd is one.qp.pd
+        if one.destination is None or not usable or (streams is None and one.stream):
             one.destination = None
             await self._refuse(one, number, WcStatus.LOC_QP_OP_ERR)
             return
@@ -129,6 +151,8 @@ class Initiators:
         fresh = Attempt(
             generation << bits | one.qp.number, self._random(64), self._random(abi.PSN_BITS)
         )
+        if one.qp.connected["min_rnr_timer"]:  # of another request, which may still begin
+            await self._hold(one)
         step = one.channel.connect(now, rules, fresh, one.destination.dctn, one.destination.key)
         await self._do(one, now, *step)
 
@@ -139,13 +163,95 @@ class Initiators:
         if acknowledged["psn"] != one.psn:
             one.psn, one.channel = acknowledged["psn"], one.channel.progress(now)
         asked = await self._connections.asked(one.qp.number)
-        waits = asked is not None and asked != one.destination.number
+        waits = asked is not None and asked != (one.destination.number, one.qp.stream)
         drained = await self._qps.drained(one.qp)
         if not one.held and one.channel.should_end(now, rules, drained=drained, waits=waits):
             await self._hold(one)
             drained = await self._qps.drained(one.qp)
-        if one.held and drained:
+        if not (one.held and drained):
+            return
+        ends = one.channel.should_end(now, rules, drained=True, waits=False)
+        if asked is not None and not ends and self._may_follow(one, *asked):
+            await self._follow(one, asked[1])
+        else:
             await self._do(one, now, *one.channel.close(now, rules, await self._next_psn(one)))
+
+    @staticmethod
+    def _may_follow(one: _Initiator, number: int, stream: int) -> bool:
+        """Whether requests of another stream can have the connection, as all before has ended."""
+        assert one.destination is not None, "an open channel has a destination"
+        streams = one.qp.streams
+        return (
+            streams is not None and stream not in streams.errored
+        ) and number == one.destination.number
+
+    async def _follow(self, one: _Initiator, stream: int) -> None:
+        """Lets requests of a stream to the same destination begin."""
+        assert one.destination is not None, "an open channel has a destination"
+        if (await self._qps.look(one.qp))[1]:
+            return  # it has failed since it was looked at last
+        await self._connections.forget(one.qp.number)
+        one.held, one.qp.stream = False, stream
+        one.qp.connected |= initiator_row(one.qp, destination=one.destination.number) | {
+            "qpn": one.channel.attempt.number
+        }
+        await self._configure(one.qp)
+
+    async def _flush(self, one: _Initiator, now: int, rules: Rules) -> None:
+        """A stream has failed: the card flushes what is of it, until a request of another one
+        waits. Its connection ends, as nobody knows what of it was executed."""
+        channel = one.channel
+        if channel.phase is Phase.CLOSING:
+            await self._do(one, now, *channel.timer(now, rules))
+            return
+        if not await self._qps.drained(one.qp):
+            return
+        if channel.phase is Phase.OPEN:
+            one.held = True
+            await self._do(one, now, *channel.close(now, rules, await self._next_psn(one)))
+            return
+        if channel.phase is not Phase.IDLE:  # a request that could not be read was in between
+            await self._do(one, now, *channel.abandon(one.psn))
+        asked = await self._connections.asked(one.qp.number)
+        assert one.qp.streams is not None, "without streams the queue pair has failed"
+        if asked is None:
+            return
+        number, one.stream = asked
+        if one.stream in one.qp.streams.errored:
+            await self._end_stream(one, number)
+        else:
+            await self._recover(one)
+
+    async def _end_stream(self, one: _Initiator, number: int) -> None:
+        """Lets the requests of a stream that has failed be flushed. ``number``: the destination of
+        the one that waits."""
+        await self._connections.forget(one.qp.number)
+        one.qp.stream = one.stream
+        one.qp.connected = initiator_row(one.qp, destination=number)
+        await self._qps.set_send_error(one.qp, 1)
+        await self._configure(one.qp)
+
+    async def _recover(self, one: _Initiator) -> None:
+        """Takes the error of a stream out of the row: from now on each request is held, and said of
+        which stream it is."""
+        one.held = True
+        one.qp.connected = initiator_row(one.qp)
+        await self._qps.set_send_error(one.qp, 0)
+        await self._configure(one.qp)
+
+    async def reset_stream(self, qp: Qp, stream: int) -> None:
+        """A stream that has failed goes on. Refused while requests of it are still flushed."""
+        one = self._all.get(qp.number)
+        state, failed = await self._qps.look(qp)
+        if state != QpState.RTS:
+            raise Refused(f"QP {qp.qpn:#x} is not in RTS")
+        if one is None or one.qp is not qp or qp.stream != stream or not failed:
+            return  # nothing of it is in the hardware
+        for _ in range(FLUSH_POLLS):
+            if await self._qps.drained(qp):
+                await self._recover(one)
+                return
+        raise Refused(f"Requests of stream {stream} are being flushed")
 
     async def _next_psn(self, one: _Initiator) -> int:
         return (await self._hardware.read_fields("qp_tx", one.qp.number, "psn"))["psn"]
@@ -169,35 +275,35 @@ class Initiators:
         hardware, pair, psn = self._hardware, one.qp.number, opened.psn
         await hardware.drain()
         for table, changed in (
-            ("qp_ack", {"psn": psn, "start": psn, "retries": 0, "rnr_retries": 0}),
+            ("qp_ack", _FRESH | {"psn": psn, "start": psn}),
             ("qp_tx", {"psn": psn, "unasked": 0}),
         ):
             row = await hardware.read_row(table, pair)
             await hardware.write_row(table, pair, row | changed)
         await hardware.write_row("qp_sent", pair, {"psn": psn})
         await self._connections.forget(pair)
-        one.psn, one.held = psn, False
+        one.psn, one.held, qp.stream = psn, False, one.stream
         qp.attrs["ah_attr"] = destination.ah
         qp.connected = {
-            **initiator_number(qp.qpn),
+            **initiator_row(qp, destination=destination.number),
             "qpn": one.channel.attempt.number,
             "dest_qpn": opened.context,
             "max_rd_atomic": opened.depth,
-            "recv_pd": destination.number,
-            "min_rnr_timer": 0,
         }
         await self._configure(qp)
 
     async def _hold(self, one: _Initiator) -> None:
         """Lets no request begin; those that have go on."""
         one.held = True
-        one.qp.connected["recv_pd"] = 0
+        one.qp.connected |= {"recv_pd": 0, "min_rnr_timer": 0}
         await self._qps.configure(one.qp, QpState.RTS)
         await self._hardware.drain()
 
     async def _refuse(self, one: _Initiator, number: int, status: WcStatus) -> None:
         """Lets the request that waits for destination ``number`` end with ``status``."""
-        one.qp.connected |= {"recv_pd": number, "min_rnr_timer": int(status)}
+        await self._connections.forget(one.qp.number)
+        one.qp.stream = one.stream
+        one.qp.connected = initiator_row(one.qp, destination=number, status=int(status))
         await self._configure(one.qp)
 
     async def _configure(self, qp: Qp) -> None:
@@ -207,8 +313,10 @@ class Initiators:
 
     async def _leave(self, one: _Initiator) -> None:
         """It does not send any more: its peer is told, once."""
+        if one.left:
+            return
+        one.left = True
         channel, effects = one.channel.abandon(one.psn)
         await self._do(one, 0, channel, effects)
-        if one.destination is not None:
-            await self._connections.forget(one.qp.number)
+        await self._connections.forget(one.qp.number)
         one.destination, one.held = None, True

@@ -62,11 +62,13 @@ class ConnectionRegisters:
             await self._owner.bus.write(self._map.address("connections.sent_row", n), word)
         await self._write("control", send=1)
 
-    async def asked(self, pair: int) -> int | None:
-        """The destination that an initiator waits for, if it does."""
+    async def asked(self, pair: int) -> tuple[int, int] | None:
+        """The destination that an initiator waits for, and the stream, if it does."""
         await self._write("qp", value=pair)
+        if not (await self._fields("status"))["asked"]:
+            return None
         found = await self._fields("asked")
-        return found["destination"] if found["valid"] else None
+        return found["destination"], found["stream"]
 
     async def forget(self, pair: int) -> None:
         """An initiator waits for nothing any more."""

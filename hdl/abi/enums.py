@@ -53,6 +53,7 @@ class ExtensionCommand(IntEnum):
     DESTROY_DC_DESTINATION = 47
     RESIZE_CQ = 48
     RESIZE_QP = 49
+    RESET_STREAM = 50
     CREATE_MKEY = 51
     QUERY_DCT = 52
 

@@ -63,7 +63,8 @@ WR_XRC = Struct(
 WR_DC = Struct(
     "wr_dc",
     byte_array("operands", 28, "of the opcode: rdma or atomic"),
-    le32("destination", "where it goes: low 16 bits"),
+    le16("destination", "where it goes"),
+    le16("stream_id", "0 of an initiator without streams"),
 )
 
 #: Of a receive queue whose requests take several packets.
@@ -133,6 +134,7 @@ RSP_CREATE_DC_DESTINATION = Struct(
     "rsp_create_dc_destination", le32("destination", "from 1: what requests name it by")
 )
 CMD_DESTROY_DC_DESTINATION = Struct("cmd_destroy_dc_destination", le32("destination"))
+CMD_RESET_STREAM = Struct("cmd_reset_stream", le32("qpn"), le16("stream_id"), le16("reserved", "0"))
 CMD_QUERY_DCT = Struct("cmd_query_dct", le32("qpn"))
 RSP_QUERY_DCT = Struct(
     "rsp_query_dct",
@@ -239,6 +241,7 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
             RSP_CREATE_DC_DESTINATION,
         ),
         ExtensionCommand.DESTROY_DC_DESTINATION: (CMD_DESTROY_DC_DESTINATION, NOTHING),
+        ExtensionCommand.RESET_STREAM: (CMD_RESET_STREAM, NOTHING),
         ExtensionCommand.QUERY_DCT: (CMD_QUERY_DCT, RSP_QUERY_DCT),
     },
     RdmaFeature.MKEY: {ExtensionCommand.CREATE_MKEY: (CMD_CREATE_MKEY, RSP_CREATE_MKEY)},

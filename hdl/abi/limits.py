@@ -33,6 +33,8 @@ MAX_MP_WR_BUFFER, MIN_MP_WR_ALIGN, MAX_MP_WR_ALIGN = 1 << 24, 64, 4096
 MAX_XRCD = 256
 #: Destinations of initiators of DC, of a function, which are the firmware's alone as well.
 MAX_DC_DESTINATIONS = 4096
+#: log2 of the streams of an initiator of DC, and of those that fail before it does.
+MAX_DCI_LOG_STREAMS, MAX_DCI_LOG_ERRORED = 16, 8
 
 
 def device_limits(config: NicConfig) -> dict[str, int]:
@@ -95,6 +97,8 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_dc_contexts": config.qps - FIRST_USER_QP_INDEX if config.dc else 0,
         "max_dc_rd_atom": config.max_rd_atomic if config.dc else 0,
         "max_dc_init_rd_atom": config.max_rd_atomic if config.dc else 0,
+        "max_dci_log_streams": MAX_DCI_LOG_STREAMS if config.dc else 0,
+        "max_dci_log_errored": MAX_DCI_LOG_ERRORED if config.dc else 0,
         "max_dc_destinations": MAX_DC_DESTINATIONS if config.dc else 0,
         "max_mkey_entries": config.max_sge if config.mkeys else 0,
         "max_memcpy_length": MAX_COPY if config.memcpy else 0,

@@ -30,5 +30,6 @@ def connect_connections(m: Module, block, port) -> None:
         port.qp.eq(block.qp),
         port.forget.eq(block.forget),
         block.asked_destination.eq(port.destination),
-        block.asked_valid.eq(port.asked),
+        block.asked_stream.eq(port.stream),
+        block.status_asked.eq(port.asked),
     ]

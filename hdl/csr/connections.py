@@ -28,6 +28,7 @@ def connections() -> Block:
                     ro("received", 1, "a packet has come, and is in `received_row`"),
                     ro("sending", 1, "the packet in `sent_row` has not left: it must stay"),
                     ro("asks", 8, "requests that were held as their QP is not connected, mod 256"),
+                    ro("asked", 1, "a request of `qp` has been held since `forget`"),
                 ),
                 "what there is to do",
             ),
@@ -53,9 +54,10 @@ def connections() -> Block:
                 "asked",
                 (
                     ro("destination", 16, "that its oldest request waits for"),
-                    ro("valid", 1, "a request has been held since `forget`"),
+                    ro("stream", 16, "which that is of"),
                 ),
-                "what an initiator waits for; not before two cycles after `qp` was written",
+                "what an initiator waits for, if `asked` of `status` says that it does; both not "
+                "before two cycles after `qp` was written",
             ),
             Register("forget", (pulse("value", 1, "nothing is asked for by `qp` any more"),)),
             Window("received_row", received, Access.RO, f"the oldest packet: `{RECEIVED}`"),

@@ -5,16 +5,16 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from .headers import ReceivedControl, SentControl
 from .numbers import QpNumber
-from .shared import DC_NUMBER
+from .shared import DC_NUMBER, DC_STREAM
 
 __all__ = ["ConnectionPort"]
 
 
 class ConnectionPort(Signature):
     """Seen from the registers. ``received``: packets that have come; ``sent``: those to send.
-    ``qp``: of which ``asked`` and ``destination`` tell, a cycle later; ``forget``: pulse, nothing
-    is asked by ``qp``. ``asks`` counts requests that were held, ``dropped`` packets without room;
-    ``now``: cycles since a reset of the rooms."""
+    ``qp``: of which ``asked``, ``destination`` and ``stream`` tell, a cycle later; ``forget``:
+    pulse, nothing is asked by ``qp``. ``asks`` counts requests that were held, ``dropped`` packets
+    without room; ``now``: cycles since a reset of the rooms."""
 
     def __init__(self):
         super().__init__(
@@ -25,6 +25,7 @@ class ConnectionPort(Signature):
                 "forget": Out(1),
                 "asked": In(1),
                 "destination": In(DC_NUMBER),
+                "stream": In(DC_STREAM),
                 "asks": In(8),
                 "dropped": In(32),
                 "now": In(64),

@@ -26,17 +26,21 @@ __all__ = [
     "VA",
     "CONTROL_BYTES",
     "DC_NUMBER",
+    "DC_STREAM",
     "WQE_FLUSH",
     "WIRE_FLUSH",
     "asked_destination",
+    "asked_stream",
     "control_content",
     "copy_piece",
     "dc_destination",
     "dc_initiator",
     "dc_refusal",
+    "dc_stream",
     "dc_target",
     "ex",
     "flush_job",
+    "has_streams",
     "in_va",
     "may_set_layouts",
     "named_srq",
@@ -121,8 +125,8 @@ BIND_FIELDS = ("pd", "flow_label", "traffic_class", "sl", "dgid")
 #: Bits of the number of a shared receive queue on the wire.
 SRQ_BITS = 24
 #: Where a WQE has the queue that a request of XRC names, counted from its address vector's GID.
-#: A request of DC has the number of its destination there, of which so many bits count.
-DC_NUMBER = 16
+#: A request of DC has the numbers of its destination and of its stream there, of so many bits.
+DC_NUMBER = DC_STREAM = 16
 #: Bytes behind the BTH that a packet of ``DcControl`` has at most, but for zeros at its end.
 CONTROL_BYTES = 25
 _SRQ_AT = 8 * (POST_SEND.offset("wr.xrc.remote_srqn") - POST_SEND.offset("wr.ud.av.dgid"))
@@ -182,6 +186,11 @@ def asked_destination(destination) -> Value:
     return remote_srq(destination)[:DC_NUMBER]
 
 
+def asked_stream(destination) -> Value:
+    """The stream that a request of DC is of, behind ``asked_destination``."""
+    return destination.dgid[_SRQ_AT + DC_NUMBER :][:DC_STREAM]
+
+
 def takes_nothing(cfg) -> Value:
     """Whether a QP has no receive WQEs of its own: of DC it is an initiator then."""
     return cfg.source.kind == SourceKind.NAMED
@@ -197,6 +206,17 @@ def dc_refusal(cfg) -> Value:
     """WC status of requests to ``dc_destination``: not SUCCESS if an initiator of DC could not
     connect. It sends no RNR NAKs, whose timer others have there."""
     return cfg.min_rnr_timer
+
+
+def dc_stream(cfg) -> Value:
+    """The stream of the requests that an initiator of DC is at, or of those that are flushed after
+    a failure. As it receives nothing, it has this where others have the CQ of what they receive."""
+    return Cat(cfg.recv_cq, cfg.max_recv_sge)[:DC_STREAM]
+
+
+def has_streams(cfg) -> Value:
+    """Whether an initiator of DC has streams. No peer has rights at it, which others have there."""
+    return cfg.remote_write
 
 
 def dc_initiator(cfg) -> Value:

@@ -11,7 +11,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.connections import ConnectionPort
 from hdl.ports.headers import ReceivedControl, RxHeader, TxHeader
-from hdl.ports.shared import CONTROL_BYTES, DC_NUMBER, control_content, received_control
+from hdl.ports.shared import CONTROL_BYTES, DC_NUMBER, DC_STREAM, control_content, received_control
 from hdl.wire.opcodes import DcControl
 
 from .send.connected import DcAsked
@@ -98,7 +98,7 @@ class Connections(wiring.Component):
     def _ask(self, m: Module) -> None:
         """What each initiator waits for; a request that is held comes before the firmware."""
         port, apart = self.port, self.apart
-        row = data.StructLayout({"destination": DC_NUMBER, "valid": 1})
+        row = data.StructLayout({"destination": DC_NUMBER, "stream": DC_STREAM, "valid": 1})
         m.submodules.asked = asked = Ram(shape=row, depth=self._config.qps, forward=True)
         forgets, forgotten = Signal(), Signal.like(port.qp)
         m.d.comb += [
@@ -106,6 +106,7 @@ class Connections(wiring.Component):
             asked.read0.enable.eq(1),
             port.asked.eq(asked.read0.row.valid),
             port.destination.eq(asked.read0.row.destination),
+            port.stream.eq(asked.read0.row.stream),
             asked.write.enable.eq(apart.valid | forgets),
             asked.write.index.eq(forgotten),
         ]
@@ -117,6 +118,7 @@ class Connections(wiring.Component):
             m.d.comb += [
                 asked.write.index.eq(apart.qp),
                 asked.write.row.destination.eq(apart.destination),
+                asked.write.row.stream.eq(apart.stream),
                 asked.write.row.valid.eq(1),
             ]
             m.d.sync += port.asks.eq(port.asks + 1)

@@ -40,7 +40,8 @@ WAY = dict(pdn=0, dc_key=KEY, dgid=PEER, sgid_index=1, hop_limit=64, dmac=MAC)
 
 
 class FakeConnections:
-    """``ConnectionHardware`` in memory. ``sent``: packets; ``waits``: pair -> destination."""
+    """``ConnectionHardware`` in memory. ``sent``: packets; ``waits``: pair -> destination and
+    stream."""
 
     def __init__(self):
         self.time, self.inbox, self.sent, self.waits = 0, [], [], {}
@@ -99,8 +100,8 @@ class DcBench(Bench):
     def modify(self, qpn, mask, state):
         return self.ok(C.MODIFY_QP, qpn=qpn, attr_mask=mask, attrs=ATTRS | {"qp_state": state})
 
-    def initiator(self):
-        qpn = self.ok(C.CREATE_QP, **DCI).qpn
+    def initiator(self, **more):
+        qpn = self.ok(C.CREATE_QP, **DCI | more).qpn
         self.bring(qpn, S.RTS)
         return qpn
 
@@ -161,7 +162,7 @@ def test_no_queue_pairs_without_the_feature():
     ("base", "field"),
     [
         *((DCI, name) for name in ("max_recv_wr", "max_recv_sge", "recv_cqn", "srqn", "dc_key")),
-        *((DCI, name) for name in ("log_streams", "log_errored", "create_flags")),
+        *((DCI, name) for name in ("log_streams", "log_errored")),
         *((DCT, name) for name in ("send_cqn", "max_send_wr", "max_send_sge", "max_recv_wr")),
         *((DCT, name) for name in ("max_inline_data", "max_recv_sge", "create_flags")),
         (CREATION, "dc_key"),
@@ -390,17 +391,18 @@ def test_t_d16_targets_that_go(how):
 
 
 class Initiator(DcBench):
-    """An initiator of which a request waits for destination 1."""
+    """An initiator of which a request waits for destination 1. ``more``: of its creation."""
 
-    def __init__(self, **options):
+    def __init__(self, stream=0, more=None, **options):
         super().__init__(**options)
-        self.qpn = self.initiator()
+        self.qpn = self.initiator(**more or {})
         self.pair = self.qpn % CONFIG.qps
         self.ok(X.CREATE_DC_DESTINATION, **WAY, dctn=0x33)
-        self.net.waits[self.pair] = 1
+        self.net.waits[self.pair] = 1, stream
 
-    def open(self):
-        (connect,) = self.step()
+    def open(self, sent=None):
+        """Answers the CONNECT among ``sent``, or that of the next step."""
+        (connect,) = self.step() if sent is None else sent
         reply = Reply(connect.channel, connect.psn, connect.nonce, depth=2, context=0x77, keep=20)
         assert self.receive(reply) == []
         return connect
@@ -435,7 +437,7 @@ def test_initiator_closes_when_it_is_quiet():
     assert "recv_pd" not in bench.pair_row(bench.pair)
     assert bench.receive(DisconnectAck(connect.channel, connect.psn, 0x77, connect.nonce)) == []
     assert bench.step(3) == []
-    bench.net.waits[bench.pair] = 1
+    bench.net.waits[bench.pair] = 1, 0
     (again,) = bench.step()
     assert again.channel != connect.channel and again.nonce != connect.nonce
 
@@ -447,7 +449,7 @@ def test_initiator_changes_its_target():
     connect = bench.open()
     tables = bench.hardware.rows
     tables["qp_tx"][bench.pair] = row_map("qp_tx").pack({"high": 2, "psn": connect.psn + 2})
-    bench.net.waits[bench.pair] = 2
+    bench.net.waits[bench.pair] = 2, 0
     assert bench.step(3) == []
     assert "recv_pd" not in bench.pair_row(bench.pair)
     ended = {"position": 2, "psn": connect.psn + 2}
@@ -496,7 +498,7 @@ def test_a_reply_from_somebody_else_is_dropped():
 
 def test_no_such_destination():
     bench = Initiator()
-    bench.net.waits[bench.pair] = 9
+    bench.net.waits[bench.pair] = 9, 0
     assert bench.step() == []
     row = bench.pair_row(bench.pair)
     assert (row["recv_pd"], row["min_rnr_timer"]) == (9, WcStatus.LOC_QP_OP_ERR)
@@ -518,7 +520,7 @@ def test_t_d16_initiators_that_go(how):
     assert goodbye == [Disconnect(0x77, connect.psn, connect.channel, connect.nonce)]
     if how == "reset":
         bench.bring(bench.qpn, S.RTS)
-        bench.net.waits[bench.pair] = 1
+        bench.net.waits[bench.pair] = 1, 0
         assert bench.open().nonce != connect.nonce
 
 
@@ -538,3 +540,145 @@ def test_journal():
     assert after[0].pd.users == before[0].pd.users
     with pytest.raises(ValueError, match="connections of DC"):
         finish(JournalKeeper._compare(SimpleNamespace(), other.function))
+
+
+STREAMS = dict(create_flags=1, log_streams=2, log_errored=1)
+
+
+class Streamer(Initiator):
+    """An initiator with streams, two of which may fail; its first request is of stream 7."""
+
+    def __init__(self):
+        super().__init__(7, STREAMS)
+
+    def set(self, table, **changes):
+        """What the card has done to a row."""
+        row = self.hardware.row(table, self.pair)
+        self.hardware.rows[table][self.pair] = row_map(table).pack({**row, **changes})
+
+    def fails(self):
+        """A request has failed, and what was behind it is flushed."""
+        for table in ("qp_tx", "qp_ack"):
+            self.set(table, error=1)
+
+    @property
+    def row(self):
+        return self.pair_row(self.pair)
+
+    @property
+    def at(self):
+        """Destination and stream of the row, and whether it flushes."""
+        stream = self.row.get("recv_cq", 0) | self.row.get("max_recv_sge", 0) << 14
+        error = self.hardware.row("qp_tx", self.pair).get("error", 0)
+        return self.row.get("recv_pd", 0), stream, error
+
+    def state(self):
+        return self.ok(C.QUERY_QP, qpn=self.qpn, attr_mask=0).attr.qp_state
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"create_flags": 3}, "create_flags must be 0"),
+        ({"create_flags": 0}, "without streams"),
+        ({"log_streams": 17}, "max_dci_log_streams"),
+        ({"log_errored": 9}, "max_dci_log_errored"),
+    ],
+)
+def test_t_d23_streams(change, reason):
+    assert reason in DcBench().err(C.CREATE_QP, **DCI | STREAMS | change)
+
+
+def test_d_8_an_error_ends_a_stream():
+    """D-8, D-14: what is of it is flushed, and its connection ends; a request of another stream
+    connects anew, and one of the first stream is flushed, to whatever destination it goes."""
+    bench = Streamer()
+    connect = bench.open()
+    assert bench.at == (1, 7, 0) and bench.row["remote_write"] == 1
+    bench.fails()
+    (goodbye,) = bench.step()
+    assert isinstance(goodbye, Disconnect) and bench.at == (1, 7, 1)
+    end = DisconnectAck(connect.channel, goodbye.psn, 0x77, connect.nonce)
+    bench.receive(end)
+    bench.net.waits[bench.pair] = 1, 0xFFFF
+    bench.step()
+    assert bench.at == (0, 7, 0)  # the error is taken away, and no request begins
+    bench.open()
+    assert bench.at == (1, 0xFFFF, 0) and bench.state() == S.RTS
+    bench.net.waits[bench.pair] = 9, 7
+    goodbye = bench.step()[-1]
+    assert isinstance(goodbye, Disconnect)
+    bench.receive(DisconnectAck(goodbye.number, goodbye.psn, 0x77, goodbye.nonce))
+    bench.step()
+    assert bench.at == (9, 7, 1) and not bench.net.waits
+    assert bench.state() == S.RTS
+
+
+def test_d_13_streams_of_one_destination_share_a_connection():
+    """D-13, D-14: one stream at a time; the next one has to wait until all before it has ended."""
+    bench = Streamer()
+    bench.open()
+    bench.set("qp_tx", high=1)
+    bench.net.waits[bench.pair] = 1, 8
+    assert bench.step() == [] and bench.at == (0, 7, 0)  # it is held
+    bench.set("qp_ack", position=1)
+    assert bench.step() == [] and bench.at == (1, 8, 0)
+    assert bench.row["dest_qpn"] == 0x77 and not bench.net.waits
+
+
+def test_d_9_d_10_as_many_as_may_fail():
+    """D-9, D-10, T-D12: the initiator fails with the second stream, and nobody sees the error
+    before that; the same one twice counts once. After RESET none has failed."""
+    bench, seen = Streamer(), []
+    bench.function.commands.events.report = lambda event, **fields: seen.append((event, fields))
+    bench.open()
+    for _ in range(2):
+        bench.fails()
+        assert bench.state() == S.RTS
+    (goodbye,) = bench.step()
+    bench.receive(DisconnectAck(goodbye.number, goodbye.psn, 0x77, goodbye.nonce))
+    bench.net.waits[bench.pair] = 1, 8
+    bench.step()
+    bench.open()
+    bench.fails()
+    assert bench.state() == S.ERR and bench.row["state"] == S.ERR  # all else is flushed
+    assert "not in RTS" in bench.err(X.RESET_STREAM, qpn=bench.qpn, stream_id=8)
+    bench.modify(bench.qpn, M.STATE, S.RESET)
+    for table in ("qp_tx", "qp_ack"):
+        assert not bench.hardware.row(table, bench.pair).get("error")
+    bench.bring(bench.qpn, S.RTS)
+    assert "has not failed" in bench.err(X.RESET_STREAM, qpn=bench.qpn, stream_id=7)
+
+
+def test_d_11_reset_of_a_stream():
+    """D-11: it goes on; refused for a stream that has not failed, or is still flushed, and of an
+    initiator without streams."""
+    bench = Streamer()
+    connect = bench.open()
+    plain = dict(qpn=bench.qpn, stream_id=7)
+    assert "has not failed" in bench.err(X.RESET_STREAM, **plain)
+    bench.fails()
+    assert "has not failed" in bench.err(X.RESET_STREAM, **plain | {"stream_id": 8})
+    bench.set("qp_tx", high=1)
+    assert "being flushed" in bench.err(X.RESET_STREAM, **plain)
+    bench.set("qp_ack", position=1)
+    assert "reserved" in bench.err(X.RESET_STREAM, **plain, reserved=1)
+    bench.ok(X.RESET_STREAM, **plain)
+    assert bench.at == (0, 7, 0)
+    bench.net.waits[bench.pair] = 1, 7
+    goodbye = bench.step()[-1]  # not on the connection of before
+    assert isinstance(goodbye, Disconnect) and goodbye.number == connect.channel
+    bench.open(bench.receive(DisconnectAck(goodbye.number, goodbye.psn, 0x77, goodbye.nonce)))
+    assert bench.at == (1, 7, 0)
+    other = bench.ok(C.CREATE_QP, **DCI).qpn
+    assert "no streams" in bench.err(X.RESET_STREAM, qpn=other)
+
+
+def test_a_stream_without_streams():
+    """The request ends with LOC_QP_OP_ERR."""
+    bench = Initiator()
+    bench.net.waits[bench.pair] = 1, 3
+    assert bench.step() == []
+    row = bench.pair_row(bench.pair)
+    assert (row["recv_pd"], row["recv_cq"]) == (1, 3)
+    assert row["min_rnr_timer"] == WcStatus.LOC_QP_OP_ERR

@@ -148,6 +148,7 @@ REFUSED = {
     ExtensionCommand.CREATE_XRC_SRQ: {"pdn": 9999},
     ExtensionCommand.CREATE_DC_DESTINATION: {"pdn": 9999},
     ExtensionCommand.DESTROY_DC_DESTINATION: {"destination": 99999},
+    ExtensionCommand.RESET_STREAM: {"qpn": 99999},
     ExtensionCommand.QUERY_DCT: {"qpn": 99999},
     ExtensionCommand.CREATE_MKEY: {"pdn": 9999},
     ExtensionCommand.REREG_MR: {"mrn": 99999},

@@ -94,9 +94,12 @@ class Dc:
         self.qp = await self.initiator()
         return self
 
-    async def initiator(self, *, mtu=Mtu.MTU_1024, timeout=5, retry_cnt=7, rnr_retry=7, reads=16):
+    async def initiator(
+        self, *, mtu=Mtu.MTU_1024, timeout=5, retry_cnt=7, rnr_retry=7, reads=16, streams=None
+    ):
         """Another one, in RTS; 5: 131 us."""
-        qp = await QP.create(self.pd, QPInitAttr(QpType.DCI, self.cq, cap=CAP))
+        init = QPInitAttr(QpType.DCI, self.cq, cap=CAP, sq_sig_all=0, streams=streams)
+        qp = await QP.create(self.pd, init)
         attr = QPAttr(
             path_mtu=mtu,
             timeout=timeout,
@@ -114,14 +117,14 @@ class Dc:
         key = target.key if key is None else key
         return await DcDestination.create(self.pd, address_of(target.node), dctn, key)
 
-    def request(self, opcode, at, length, number=0, *, to=0, way=None, **more):
+    def request(self, opcode, at, length, number=0, *, to=0, way=None, stream=0, **more):
         """One to target ``to``, and to its region if it has to."""
         theirs = self.targets[to].mr
         remote = {name: more.pop(name) for name in ("compare_add", "swap") if name in more}
         place = more.pop("place", at)
         wr = SendWR(number, opcode, [self.mr.sge(at, length)], **more)
         wr.set_remote(theirs.rkey, theirs.iova + place, **remote)
-        wr.set_wr_dc((way or self.ways[to]).number)
+        wr.set_wr_dc((way or self.ways[to]).number, stream)
         return wr
 
     def send(self, at, length, number=0, *, opcode=WrOpcode.SEND, **more):

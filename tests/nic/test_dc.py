@@ -9,7 +9,7 @@ from sim.rtl.build import run
 
 
 @pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("bench", ["dc", "dc_errors"])
+@pytest.mark.parametrize("bench", ["dc", "dc_errors", "dc_streams"])
 def test_dc(bench, width):
     run(
         testbench.build(config=NicConfig(width=width, dc=True)),

@@ -477,11 +477,12 @@ def test_dynamic_connections(tmp_path: Path) -> None:
     said = script(
         DC
         + """
-def write(number, key):
+def write(number, key, *, addr=True):
     qp.wr_start()
     qp.wr_id, qp.wr_flags = number, e.IBV_SEND_SIGNALED
     qp.wr_rdma_write(mr.rkey, mr.buf + 1024)
-    qp.wr_set_dc_addr(ah, target.qp_num, key)
+    if addr:
+        qp.wr_set_dc_addr(ah, target.qp_num, key)
     qp.wr_set_sge(SGE(mr.buf, 64, mr.lkey))
     qp.wr_complete()
 
@@ -497,6 +498,11 @@ write(1, 0x1234)
 print(ended(), mr.read(64, 1024) == b"d" * 64)
 write(2, 0x1235)
 print(ended(), qp.query(e.IBV_QP_STATE)[0].qp_state)
+reset = QPAttr(qp_state=e.IBV_QPS_RESET)
+qp.modify(reset, e.IBV_QP_STATE)
+qp.to_rts(attr)
+write(3, 0, addr=False)  # it names no destination
+print(ended())
 refused(target.to_rts, attr)
 refused(make, None)
 refused(make, Mlx5DVDCInitAttr(7))
@@ -511,17 +517,22 @@ qp.close(), target.close(), ah.close(), mr.close(), srq.close(), pd.close()
         options=("--as", "mlx5"),
     )
     lines = said.splitlines()
-    access = int(WcStatus.REM_ACCESS_ERR)
-    assert lines[:2] == ["[(1, 0, True)] True", f"[(2, {access}, True)] {int(QpState.ERR)}"], said
-    numbers = [line.split()[1] for line in lines[2:]]
+    access, operation = WcStatus.REM_ACCESS_ERR, WcStatus.LOC_QP_OP_ERR
+    assert lines[:3] == [
+        "[(1, 0, True)] True",
+        f"[(2, {int(access)}, True)] {int(QpState.ERR)}",
+        f"[(3, {int(operation)}, True)]",
+    ], said
+    numbers = [line.split()[1] for line in lines[3:]]
     invalid, unsupported = errno.EINVAL, errno.EOPNOTSUPP
     wanted = [*[invalid] * 5, *[unsupported] * 2]
     assert numbers[: len(wanted)] == [str(number) for number in wanted], said
 
 
 def test_rdma_cores_cases_of_dynamic_connections(tmp_path: Path) -> None:
-    """Its tests of DC: two pass; others need streams, or what the card has not."""
+    """Its tests of DC: five pass; the others need what the card has not."""
     (found,) = run(tmp_path, "--as", "mlx5", "test_mlx5_dc").values()
     passed = {one["name"].split(".")[-1] for one in found if one["how"] == "passed"}
-    assert passed == {"test_dc_rdma_write", "test_dc_send"}
+    kinds = ("rdma_write", "send", "rdma_write_stream", "send_stream_bad_flow")
+    assert passed == {f"test_dc_{kind}" for kind in (*kinds, "send_stream_bad_flow_qp")}
     assert all(one["how"] == "skipped" for one in found if one["name"].split(".")[-1] not in passed)

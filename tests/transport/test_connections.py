@@ -101,15 +101,17 @@ def test_what_initiators_wait_for():
     held in the cycle in which it does so is not forgotten."""
     dut = Connections(config=CONFIG)
 
-    async def ask(ctx, qp, destination):
-        ctx.set(dut.apart, {"valid": 1, "qp": qp, "destination": destination})
+    async def ask(ctx, qp, destination, stream=0):
+        row = {"valid": 1, "qp": qp, "destination": destination, "stream": stream}
+        ctx.set(dut.apart, row)
         await ctx.tick()
         ctx.set(dut.apart.valid, 0)
 
     async def look(ctx, qp):
         ctx.set(dut.port.qp, qp)
         await ctx.tick().repeat(2)
-        return ctx.get(dut.port.asked), ctx.get(dut.port.destination)
+        names = ("asked", "destination", "stream")
+        return tuple(ctx.get(getattr(dut.port, name)) for name in names)
 
     async def forget(ctx, qp):
         ctx.set(dut.port.qp, qp)
@@ -118,16 +120,16 @@ def test_what_initiators_wait_for():
         ctx.set(dut.port.forget, 0)
 
     async def play(ctx):
-        assert await look(ctx, 3) == (0, 0)
-        await ask(ctx, 3, 0x1234)
+        assert await look(ctx, 3) == (0, 0, 0)
+        await ask(ctx, 3, 0x1234, 0xFFFF)
         await ask(ctx, 4, 7)
-        assert await look(ctx, 3) == (1, 0x1234)
-        assert await look(ctx, 4) == (1, 7)
+        assert await look(ctx, 3) == (1, 0x1234, 0xFFFF)
+        assert await look(ctx, 4) == (1, 7, 0)
         assert ctx.get(dut.port.asks) == 2
         await forget(ctx, 3)
         await ask(ctx, 4, 8)
         await ctx.tick()
-        assert await look(ctx, 3) == (0, 0)
-        assert await look(ctx, 4) == (1, 8)
+        assert await look(ctx, 3) == (0, 0, 0)
+        assert await look(ctx, 4) == (1, 8, 0)
 
     simulate(dut, play)

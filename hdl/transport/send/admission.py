@@ -246,6 +246,10 @@ class RequestAdmission(wiring.Component):
                     m.next = "BEGUN"
                 with m.Elif(drains & ~self.stopped):
                     end(Redirect.BLOCK)
+                if self._config.dc:
+                    with m.Elif(self._connection.parted):
+                        end(Redirect.BLOCK)
+                        m.d.comb += self.apart.eq(1)
                 with m.Elif(lacks | (full & (self.urgent | impatient))):
                     end(Redirect.YIELD)
                 with m.Elif(self.fails):
@@ -399,7 +403,9 @@ class RequestAdmission(wiring.Component):
         with m.Elif(misfit):
             m.d.comb += cause.eq(WcStatus.LOC_LEN_ERR)
         if self._config.dc:
-            connection = connection_facts(m, self._config, wqe, self.destination, cfg)
+            connection = connection_facts(
+                m, self._config, self.wqe, self.destination, cfg, self.stopped
+            )
             self._connection = connection
             with m.If(connection.apart):
                 m.d.comb += blocked.eq(1)

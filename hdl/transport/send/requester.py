@@ -14,7 +14,7 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.operations import is_copy, unanswered
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpTx, ReadSink
-from hdl.ports.shared import asked_destination
+from hdl.ports.shared import asked_destination, asked_stream
 
 from ..outstanding.types import Append, Fail, Finish
 from ..recovery.go_back_n import GO_BACK_N
@@ -184,6 +184,7 @@ class Requester(wiring.Component):
                 self.apart.valid.eq(admission.apart),
                 self.apart.qp.eq(row.qp),
                 self.apart.destination.eq(asked_destination(self.destination.row)),
+                self.apart.stream.eq(asked_stream(self.destination.row)),
             ]
         return m
 

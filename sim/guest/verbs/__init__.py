@@ -11,10 +11,10 @@ What asks the device is awaited. Every failure is an RdmaError, an OSError with 
 
 from sim.guest.driver.errors import CommandError, DeviceError, DriverTimeout, RdmaError
 from sim.guest.verbs.address import AH, AHAttr, GlobalRoute
-from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
+from sim.guest.verbs.attr import DcStreams, QPAttr, QPCap, QPInitAttr
 from sim.guest.verbs.context import PD, Context
 from sim.guest.verbs.cq import CQ
-from sim.guest.verbs.dc import DcDestination, query_dct
+from sim.guest.verbs.dc import DcDestination, query_dct, reset_stream
 from sim.guest.verbs.event import AsyncEvent, EventQueue
 from sim.guest.verbs.gid import gid_bytes, gid_text
 from sim.guest.verbs.mkey import Interleaved, Mkey
@@ -41,6 +41,7 @@ __all__ = [
     "CommandError",
     "Context",
     "DcDestination",
+    "DcStreams",
     "DeviceError",
     "DmaMR",
     "DriverTimeout",
@@ -60,4 +61,5 @@ __all__ = [
     "gid_bytes",
     "gid_text",
     "query_dct",
+    "reset_stream",
 ]

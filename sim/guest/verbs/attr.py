@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from hdl.abi.dc import DcFlags
 from hdl.abi.enums import Access, MigState, Mtu, QpState, QpType
 from hdl.abi.layout import Values
 from sim.guest.verbs.address import AHAttr
@@ -24,14 +25,27 @@ class QPCap:
     max_inline_data: int = 0
 
 
+@dataclass(frozen=True)
+class DcStreams:
+    """Streams of an initiator of DC, and how many of them may fail before it does, as log2."""
+
+    log_streams: int = 0
+    log_errored: int = 0
+
+    def fields(self) -> dict[str, int]:
+        """Those of CREATE_QP."""
+        sizes = {"log_streams": self.log_streams, "log_errored": self.log_errored}
+        return {**sizes, "create_flags": int(DcFlags.STREAMS)}
+
+
 @dataclass
 class QPInitAttr:
     """What a queue pair is created with. ``sq_sig_all``: every send request completes. ``srq``:
     takes the place of its receive queue, whose capacities then mean nothing. ``room``: requests
     that its virtqueues have room for, if these are more than the capacities. ``xrcd``: the domain
     of an XRC target, which has nothing else of these; an XRC initiator has no ``rcq``, nor has one
-    of DC. A target of DC has ``dc_key``, an ``srq`` and no ``scq``. ``mp_wr``:
-    each of its receive requests takes several packets."""
+    of DC. A target of DC has ``dc_key``, an ``srq`` and no ``scq``, and an initiator may have
+    ``streams``. ``mp_wr``: each of its receive requests takes several packets."""
 
     qp_type: QpType = QpType.RC
     scq: CQ | None = None
@@ -42,6 +56,7 @@ class QPInitAttr:
     room: int = 0
     xrcd: XRCD | None = None
     dc_key: int = 0
+    streams: DcStreams | None = None
     mp_wr: MpWr | None = None
 
 

@@ -11,7 +11,7 @@ from sim.guest.verbs.address import AHAttr
 from sim.guest.verbs.context import PD, Resource
 from sim.guest.verbs.qp import QP
 
-__all__ = ["DcDestination", "query_dct"]
+__all__ = ["DcDestination", "query_dct", "reset_stream"]
 
 
 class DcDestination(Resource):
@@ -41,6 +41,14 @@ class DcDestination(Resource):
     async def close(self) -> None:
         """Forgets it; CommandError when it is gone."""
         await self.ctx.command(ExtensionCommand.DESTROY_DC_DESTINATION, destination=self.number)
+
+
+async def reset_stream(initiator: QP, stream: int) -> None:
+    """Lets an initiator go on with a stream that has failed, once all requests of it have ended.
+    CommandError: it has not failed, or the initiator has."""
+    await initiator.ctx.command(
+        ExtensionCommand.RESET_STREAM, qpn=initiator.qp_num, stream_id=stream
+    )
 
 
 async def query_dct(target: QP) -> Values:

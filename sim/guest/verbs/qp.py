@@ -146,6 +146,7 @@ class QP(Resource):
             srqn=init.srq.srqn if init.srq else 0,
             xrcdn=init.xrcd.xrcdn if init.xrcd else 0,
             dc_key=init.dc_key,
+            **(init.streams.fields() if init.streams else {}),
             **(init.mp_wr.fields() if init.mp_wr else {}),
         )
         qp = cls(pd, init, result.qpn)

@@ -148,9 +148,10 @@ class SendWR:
         it stands beside what they have set."""
         self.wr = _XRC.pack(self.wr, srq_num)
 
-    def set_wr_dc(self, destination: int) -> None:
-        """Where a request of an initiator of DC goes; after the other setters, likewise."""
-        self.wr = _DC.pack(self.wr, destination)
+    def set_wr_dc(self, destination: int, stream: int = 0) -> None:
+        """Where a request of an initiator of DC goes, and its stream; after the other setters,
+        likewise."""
+        self.wr = _DC.pack(self.wr, destination, stream)
 
     def pack(self, inline: bytes | None) -> bytes:
         """The send queue element; ``inline`` is the payload of a request with INLINE."""

@@ -384,7 +384,8 @@ class _Built:
         self.remote, self.sg = remote, list[SGE]()
         self.bound: tuple[Any, int] | None = None
         self.srq_num: int | None = None
-        self.destination: int | None = None
+        #: Of an initiator of DC: where it goes, and of which stream it is.
+        self.destination: tuple[int, int] | None = None
 
     def to_guest(self) -> Any:
         """As the driver takes it."""
@@ -392,5 +393,5 @@ class _Built:
         if self.srq_num is not None:
             wr.set_wr_xrc_srqn(self.srq_num)
         if self.destination is not None:
-            wr.set_wr_dc(self.destination)
+            wr.set_wr_dc(*self.destination)
         return wr

@@ -194,6 +194,18 @@ FAULTS = (
         tests=DRAINED,
     ),
     Fault(
+        name="stream-of-another",
+        what="an initiator of DC with streams takes all its requests for those of one",
+        force=Force("hdl.transport.send.admission:RequestAdmission", "other_stream", stuck(0)),
+        tests=("tests/nic/test_dc.py::test_dc[dc_streams-64]",),
+    ),
+    Fault(
+        name="sends-to-nowhere",
+        what="an initiator of DC without a connection sends what names no destination",
+        force=Force("hdl.transport.send.admission:RequestAdmission", "lost", stuck(0)),
+        tests=("tests/nic/test_dc.py::test_dc[dc_streams-64]",),
+    ),
+    Fault(
         name="drained-qp-stops",
         what="a QP whose send queue drains leaves a message in its middle",
         force=Force("hdl.transport.send.scheduler:Scheduler", "drains", stuck(0)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from hdl.abi.enums import QpType, RdmaFeature
 from sim.guest.verbs import AH as GuestAH
-from sim.guest.verbs import DcDestination
+from sim.guest.verbs import DcDestination, DcStreams
 from sim.guest.verbs import QPInitAttr as GuestQPInitAttr
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.base import PyverbsObject
@@ -47,7 +47,7 @@ class Mlx5DVDCInitAttr(PyverbsObject):
 class Role:
     """Which end of dynamic connections a queue pair is to be. ``streams``: of an initiator."""
 
-    def __init__(self, kind: QpType, key: int = 0, streams: Mlx5DCIStreamInitAttr | None = None):
+    def __init__(self, kind: QpType, key: int = 0, streams: DcStreams | None = None):
         self.kind, self.key, self.streams = kind, key, streams
 
     def shape(self, init: GuestQPInitAttr) -> GuestQPInitAttr:
@@ -55,7 +55,8 @@ class Role:
         if self.kind == QpType.DCT:
             return replace(init, qp_type=self.kind, scq=None, dc_key=self.key)
         cap = replace(init.cap, max_recv_wr=0, max_recv_sge=0)
-        return replace(init, qp_type=self.kind, rcq=None, srq=None, cap=cap)
+        init = replace(init, qp_type=self.kind, cap=cap, streams=self.streams)
+        return replace(init, rcq=None, srq=None)
 
 
 def role_of(card: Any, init: QPInitAttrEx, attr: Any) -> Role | None:
@@ -64,7 +65,7 @@ def role_of(card: Any, init: QPInitAttrEx, attr: Any) -> Role | None:
     PyverbsRDMAError: EOPNOTSUPP for what the card has not, EINVAL for what contradicts itself.
     """
     mask = attr.comp_mask
-    streams = mask & dv.MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS
+    streams = bool(mask & dv.MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS)
     if not mask & dv.MLX5DV_QP_INIT_ATTR_MASK_DC:
         if streams or init.qp_type == enums.IBV_QPT_DRIVER:
             raise PyverbsRDMAError("Failed to create MLX5 QP", errno.EINVAL)
@@ -73,11 +74,15 @@ def role_of(card: Any, init: QPInitAttrEx, attr: Any) -> Role | None:
     kind = None if given is None else _TYPES.get(given.dc_type)
     sends = init.comp_mask & enums.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS and init.send_ops_flags
     extra = kind == QpType.DCT and (sends or streams)
+    extra = extra or (streams and given.dci_streams is None)
     if init.qp_type != enums.IBV_QPT_DRIVER or given is None or kind is None or extra:
         raise PyverbsRDMAError("Failed to create MLX5 QP", errno.EINVAL)
-    if not card.context.device.has(RdmaFeature.DC) or streams:
+    if not card.context.device.has(RdmaFeature.DC):
         raise PyverbsRDMAError("Failed to create MLX5 QP", errno.EOPNOTSUPP)
-    return Role(kind, given.dct_access_key)
+    if kind == QpType.DCT or not streams:
+        return Role(kind, given.dct_access_key if kind == QpType.DCT else 0)
+    asked = given.dci_streams
+    return Role(kind, streams=DcStreams(asked.log_num_concurent, asked.log_num_errored))
 
 
 class Destinations:

@@ -11,6 +11,7 @@ from hdl.abi.enums import QpType, WrOpcode
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import QPInitAttr as GuestQPInitAttr
 from sim.guest.verbs import SendWR as GuestSendWR
+from sim.guest.verbs import reset_stream
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.absent import named
 from sim.programs.pyverbs.base import PyverbsObject, ask
@@ -217,24 +218,31 @@ class Mlx5QP(QPEx):
 
     def wr_set_dc_addr(self, ah: Any, remote_dctn: int, remote_dc_key: int) -> None:
         """Where the last request goes: a target with its key, at an address."""
-        if self.kind != QpType.DCI:
-            raise PyverbsRDMAError("The QP is no initiator of DC", errno.EOPNOTSUPP)
-        work = self._destinations.number(ah.guest, remote_dctn, remote_dc_key)
-        try:
-            self._batch[-1].destination = self.card.do(work)
-        except OSError as error:
-            self._fails(RdmaError(error.errno or errno.EIO, "No such destination can be made"))
+        self._address(ah, remote_dctn, remote_dc_key, 0)
 
     def wr_set_dc_addr_stream(
         self, ah: Any, remote_dctn: int, remote_dc_key: int, stream_id: int
     ) -> None:
-        """The same, of a stream; there are none: EOPNOTSUPP."""
-        raise PyverbsRDMAError("The QP has no streams", errno.EOPNOTSUPP)
+        """The same, of a stream."""
+        if self._role is None or self._role.streams is None:
+            raise PyverbsRDMAError("The QP has no streams", errno.EOPNOTSUPP)
+        self._address(ah, remote_dctn, remote_dc_key, stream_id)
+
+    def _address(self, ah: Any, dctn: int, key: int, stream: int) -> None:
+        if self.kind != QpType.DCI:
+            raise PyverbsRDMAError("The QP is no initiator of DC", errno.EOPNOTSUPP)
+        try:
+            number = self.card.do(self._destinations.number(ah.guest, dctn, key))
+        except OSError as error:
+            self._fails(RdmaError(error.errno or errno.EIO, "No such destination can be made"))
+        else:
+            self._batch[-1].destination = number, stream
 
     @staticmethod
     def modify_dci_stream_channel_id(qp: Any, stream_id: int) -> None:
-        """Lets an initiator go on with a stream that has failed; there are none: EOPNOTSUPP."""
-        raise PyverbsRDMAError("Failed to reset stream id", errno.EOPNOTSUPP)
+        """Lets an initiator go on with a stream that has failed; PyverbsRDMAError(EINVAL): it has
+        not."""
+        ask(qp.card, reset_stream(qp.guest, stream_id), "Failed to reset stream id")
 
     @staticmethod
     def map_ah_to_qp(ah: Any, qp_num: int) -> None:
