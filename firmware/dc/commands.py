@@ -61,8 +61,6 @@ class DcCommands:
         """RESET_STREAM: requests of a stream that has failed are executed again. Refused for one
         that has not: rdma-core's tests want that."""
         qp = self._qps.find(v.qpn)
-        if v.reserved:
-            raise Refused("reserved fields are not 0")
         if qp.streams is None:
             raise Refused(f"QP {v.qpn:#x} has no streams")
         state, _ = await self._qps.look(qp)
