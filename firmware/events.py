@@ -89,7 +89,14 @@ class Events:
                 return objects.cqs.find(number)
             case EventType.SRQ_ERR | EventType.SRQ_LIMIT_REACHED:
                 return objects.srqs.find(number)
-            case EventType.QP_FATAL | EventType.SQ_DRAINED | EventType.QP_LAST_WQE_REACHED:
+            case (
+                EventType.QP_FATAL
+                | EventType.SQ_DRAINED
+                | EventType.QP_LAST_WQE_REACHED
+                | EventType.DCT_KEY_VIOLATION
+                | EventType.DCT_ACCESS_ERR
+                | EventType.DCT_REQ_ERR
+            ):
                 return objects.qps.find(number % self._limits.config.qps)
         return None
 

@@ -245,6 +245,11 @@ class Handles(Generic[T]):
         self._free.remove(number)
         heapq.heapify(self._free)
 
+    @property
+    def scarce(self) -> bool:
+        """Whether less than an eighth of the numbers is free."""
+        return 8 * len(self._free) < self._count - self._reserved
+
     def lend(self, number: int | None = None) -> int:
         """The highest free number, or ``number``, which nobody gets until ``give_back``; Refused
         without one."""

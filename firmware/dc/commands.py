@@ -71,16 +71,18 @@ class DcCommands:
         self._objects().qps.touched.add(qp.number)
 
     async def query_target(self, v: Values) -> dict[str, Any]:
-        """QUERY_DCT: its connections; the next wrong key is an event again."""
+        """QUERY_DCT: its connections; the next one of what it counts is an event again."""
         dct = self._qps.find(v.qpn)
         if dct.type != QpType.DCT:
             raise Refused(f"QP {v.qpn:#x} is no target of DC")
         counts = self._targets.counts(dct)
-        counts.told = False
+        counts.told.clear()
         return {
             "state": int(dct.state == QpState.RTR),
             "contexts": self._targets.alive(dct),
             "connects": counts.connects,
             "key_violations": counts.key_violations,
             "refused_busy": counts.refused_busy,
+            "access_errors": counts.access_errors,
+            "request_errors": counts.request_errors,
         }

@@ -20,6 +20,7 @@ from firmware.dc.packets import (
 __all__ = [
     "Context",
     "Dct",
+    "Dead",
     "Finding",
     "Peer",
     "RefusalLimit",
@@ -29,6 +30,8 @@ __all__ = [
     "judge",
 ]
 
+#: ns until a fatal NAK is sent again; twice as long the next time.
+FIRST_PAUSE = 100_000
 #: Longest keep time that a target grants.
 _MOST_KEEP = KEEPS[-1]
 
@@ -165,6 +168,19 @@ def end(packet: Disconnect, peer: Peer, context: Context | None) -> tuple[bool, 
     )
     status = EndStatus.CLOSED if ends else EndStatus.UNKNOWN
     return ends, DisconnectAck(packet.number, packet.psn, packet.dest, packet.nonce, status)
+
+
+@dataclass(frozen=True)
+class Dead:
+    """A context that has sent a fatal NAK, and says so again, ever more seldom, until it goes: the
+    NAK may have been lost. ``due``: when, ns."""
+
+    due: int
+    pause: int = FIRST_PAUSE
+
+    def again(self, now: int) -> Dead:
+        """Said so now."""
+        return Dead(now + 2 * self.pause, 2 * self.pause)
 
 
 class RefusalLimit:

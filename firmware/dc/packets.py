@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, ClassVar
 
 from hdl.wire.headers import Header
-from hdl.wire.opcodes import DC_CONTROL, DcControl
+from hdl.wire.opcodes import DC_CONTROL, DcControl, Operation, Transport
 
 __all__ = [
     "KEEPS",
@@ -19,6 +19,7 @@ __all__ = [
     "Disconnect",
     "DisconnectAck",
     "EndStatus",
+    "Nak",
     "Reply",
     "ReplyStatus",
     "keep_ns",
@@ -27,6 +28,8 @@ __all__ = [
 
 #: Of the protocol.
 VERSION = 1
+#: Opcode of an answer: the class of DC, and ACKNOWLEDGE.
+DC_ACKNOWLEDGE = Transport.DC << 5 | Operation.ACKNOWLEDGE
 #: Codes of the keep time that a CONNECT may name, and the least one that an initiator asks for.
 KEEPS = range(10, 32)
 LEAST_KEEP = 20
@@ -57,7 +60,7 @@ def keep_ns(code: int) -> int:
 class ControlPacket:
     """``dest``: destination QPN, ``psn``: of the BTH. All else lies in the header behind it."""
 
-    OPCODE: ClassVar[DcControl]
+    OPCODE: ClassVar[int]
     #: Whether the BTH asks for an answer.
     ASKS: ClassVar[bool] = False
 
@@ -151,6 +154,21 @@ class CloseRequest(ControlPacket):
     nonce: int
     status: int = 0
     version: int = VERSION
+
+
+@dataclass(frozen=True)
+class Nak(ControlPacket):
+    """To the channel: what a context that has failed answers. It is no packet of a connection by
+    its opcode, and only goes out."""
+
+    OPCODE = DC_ACKNOWLEDGE
+
+    syndrome: int
+    msn: int
+
+    def pack(self) -> bytes:
+        """As ``Connections`` takes an AETH: in the places of other packets' bytes."""
+        return bytes(20) + self.msn.to_bytes(3, "little") + bytes((self.syndrome, 0))
 
 
 _KINDS: dict[int, type[ControlPacket]] = {

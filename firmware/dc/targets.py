@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from firmware.dc.context import (
+    FIRST_PAUSE,
     Context,
     Dct,
+    Dead,
     Finding,
     Peer,
     RefusalLimit,
@@ -21,7 +23,15 @@ from firmware.dc.context import (
     granted,
     judge,
 )
-from firmware.dc.packets import Connect, ControlPacket, Disconnect, ReplyStatus
+from firmware.dc.packets import (
+    CloseRequest,
+    Connect,
+    ControlPacket,
+    Disconnect,
+    Nak,
+    ReplyStatus,
+    keep_ns,
+)
 from firmware.device import Operations
 from firmware.objects import Objects, Qp, Refused
 from firmware.qp import target_number
@@ -32,28 +42,43 @@ from hdl.abi.layout import Values
 
 __all__ = ["TargetCounts", "Targets"]
 
+#: Fatal NAK -> the counter of a target, and its event. One of 63h is the target's own fault.
+_FATAL = {
+    0x61: ("request_errors", EventType.DCT_REQ_ERR),
+    0x62: ("access_errors", EventType.DCT_ACCESS_ERR),
+    0x63: (None, None),
+}
+#: Fields of ``qp_rx`` that tell how an end is.
+_LOOKED_AT = ("psn", "replay_seq", "error", "syndrome", "message")
+#: Time without a request after which an end may be asked to close, ns.
+QUIET = 20_000
 #: Time that a row is not used again, so that packets of the last connection have gone, ns.
 QUARANTINE = 16_000_000
 
 
 @dataclass
 class TargetCounts:
-    """Of a target: see ``rsp_query_dct``. ``told``: it has had the event of a wrong key."""
+    """Of a target: see ``rsp_query_dct``. ``told``: the events that it has had."""
 
     connects: int = 0
     key_violations: int = 0
     refused_busy: int = 0
-    told: bool = False
+    access_errors: int = 0
+    request_errors: int = 0
+    told: set[EventType] = field(default_factory=set)
 
 
 @dataclass
 class _End:
-    """``progress``: of its row, when it was looked at last."""
+    """``progress``: of its row, when it was looked at last; ``dead``: it has sent a fatal NAK;
+    ``asked``: when it was asked to close, ns."""
 
     context: Context
     dct: Qp
     qp: Qp
     progress: tuple[int, ...] = ()
+    dead: Dead | None = None
+    asked: int = 0
 
 
 class Targets:
@@ -93,14 +118,54 @@ class Targets:
 
     async def step(self, now: int) -> None:
         """Ends what has been quiet for its keep time, and lets rows be used again."""
+        quiet = []
         for one in list(self._ends.values()):
-            row = await self._hardware.read_fields("qp_rx", one.qp.number, "psn", "replay_seq")
-            if (progress := tuple(row.values())) != one.progress:
+            row = await self._hardware.read_fields("qp_rx", one.qp.number, *_LOOKED_AT)
+            if (progress := (row["psn"], row["replay_seq"])) != one.progress:
                 one.progress, one.context = progress, one.context.hear(now)
             elif one.context.over(now):
                 await self._free(one, now)
+                continue
+            if row["error"] and row["syndrome"] in _FATAL:
+                await self._repeat(one, row, now)
+            elif not row["message"] and now - one.context.heard >= QUIET:
+                quiet.append(one)
+        if quiet and self._objects().qps.scarce:
+            await self._ask(quiet, now)
         while self._resting and now - self._resting[0][0] >= self.quarantine:
             self._give_back(self._resting.popleft()[1])
+
+    async def _repeat(self, one: _End, row: dict[str, int], now: int) -> None:
+        """An end is in error: its target counts that, and the NAK goes out again when it is due."""
+        if one.dead is None:
+            one.dead = Dead(now + FIRST_PAUSE)
+            name, event = _FATAL[row["syndrome"]]
+            if name is not None and event is not None:
+                self._count(one.dct, name, event)
+        elif now >= one.dead.due:
+            one.dead = one.dead.again(now)
+            msn = await self._hardware.read_fields("qp_rx", one.qp.number, "msn")
+            nak = Nak(one.context.channel, row["psn"], row["syndrome"], msn["msn"])
+            await self._transmit(nak, one.qp.attrs["ah_attr"], one.dct.attrs["pkey_index"])
+
+    async def _ask(self, quiet: list[_End], now: int) -> None:
+        """There are few rows: the end that has been quiet longest is asked to close, at most once
+        in an eighth of its keep time."""
+        for one in sorted(quiet, key=lambda one: one.context.heard):
+            if not one.asked or now - one.asked >= keep_ns(one.context.keep) // 8:
+                one.asked = now
+                context = one.context
+                packet = CloseRequest(context.channel, 0, context.number, context.nonce)
+                await self._transmit(packet, one.qp.attrs["ah_attr"], one.dct.attrs["pkey_index"])
+                return
+
+    def _count(self, dct: Qp, name: str, event: EventType) -> None:
+        """Something is wrong with a peer: one event of a kind until the target is asked."""
+        counts = self.counts(dct)
+        setattr(counts, name, getattr(counts, name) + 1 & 0xFFFF_FFFF)
+        if event not in counts.told:
+            counts.told.add(event)
+            self._report(event, number=dct.qpn)
 
     def _give_back(self, pair: int) -> None:
         self._objects().contexts.pop(pair)
@@ -124,7 +189,7 @@ class Targets:
         known = next((one.context for one in ends if one.dct is dct), None)
         finding = judge(packet, None if dct is None else self._asked(dct), known)
         if dct is not None and finding is Finding.WRONG_KEY:
-            self._violated(dct)
+            self._count(dct, "key_violations", EventType.DCT_KEY_VIOLATION)
         if dct is not None and finding is Finding.NEW:
             known = await self._accept(now, packet, dct, peer, gid_index)
             finding = Finding.NEW if known is not None else Finding.BUSY
@@ -146,14 +211,6 @@ class Targets:
             dct.attrs["min_rnr_timer"],
             self._objects().limits.device["max_dc_init_rd_atom"],
         )
-
-    def _violated(self, dct: Qp) -> None:
-        """Somebody does not have the key: one event until the target is asked."""
-        counts = self.counts(dct)
-        counts.key_violations = counts.key_violations + 1 & 0xFFFF_FFFF
-        if not counts.told:
-            counts.told = True
-            self._report(EventType.DCT_KEY_VIOLATION, number=dct.qpn)
 
     async def _accept(
         self, now: int, packet: Connect, dct: Qp, peer: Peer, gid_index: int

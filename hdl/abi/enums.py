@@ -138,7 +138,8 @@ class EventType(IntEnum):
     SRQ_LIMIT_REACHED = 15
     QP_LAST_WQE_REACHED = 16
     GID_CHANGE = 18
-    DCT_KEY_VIOLATION = 32  # as older headers of Mellanox have it
+    DCT_KEY_VIOLATION = 32  # as older headers of Mellanox have it, and the next two
+    DCT_ACCESS_ERR, DCT_REQ_ERR = 33, 34
 
 
 class Response(IntEnum):

@@ -144,9 +144,9 @@ RSP_QUERY_DCT = Struct(
     le32("connects", "connections that were accepted; this and all below wraps"),
     le32("key_violations", "CONNECTs with another key"),
     le32("refused_busy", "CONNECTs that have found no room"),
+    le32("access_errors", "connections that a request without the right has ended"),
+    le32("request_errors", "connections that an invalid request has ended"),
     le32("reserved1"),
-    le32("reserved2"),
-    le32("reserved3"),
 )
 
 CMD_RESIZE_CQ = Struct(

@@ -11,6 +11,8 @@ from sim.guest.verbs.event import AsyncEvent
 __all__ = ["Inboxes"]
 
 #: What an event is about; all others are about the device, and so for each context.
+#: Events that libibverbs has no name for.
+_UNKNOWN = (EventType.DCT_KEY_VIOLATION, EventType.DCT_ACCESS_ERR, EventType.DCT_REQ_ERR)
 _KINDS = {
     EventType.CQ_ERR: "cq",
     EventType.QP_FATAL: "qp",
@@ -52,6 +54,8 @@ class Inboxes:
 
     def put(self, event: AsyncEvent) -> None:
         """The device has told of something."""
+        if event.event in _UNKNOWN:
+            return
         about = _about(event)
         for context, box in list(self._boxes.items()):
             if about is None or self._owners.get(about) is context:

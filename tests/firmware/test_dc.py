@@ -1,6 +1,7 @@
 """DC: its commands, every refusal, connections of one firmware with a network that a test plays."""
 
 import dataclasses
+import itertools
 import json
 from types import SimpleNamespace
 
@@ -8,12 +9,14 @@ import pytest
 
 from firmware import records
 from firmware.dc.packets import (
+    CloseRequest,
     Connect,
     Disconnect,
     DisconnectAck,
     EndStatus,
     Reply,
     ReplyStatus,
+    keep_ns,
     parse,
 )
 from firmware.takeover import JournalKeeper
@@ -309,6 +312,83 @@ def test_t_d4_wrong_key():
     bench.receive(bench.asks(key=0))
     assert len(reported) == 2
     assert "is no target" in bench.err(X.QUERY_DCT, qpn=bench.initiator())
+
+
+def fail(bench, pair, syndrome):
+    """A request to an end breaks a rule; what is reported."""
+    reported = []
+    commands = bench.function.commands
+    commands.dc.targets._report = lambda event, **fields: reported.append((event, fields))
+    row = {"psn": 0x5001, "msn": 0x123456, "error": 1, "syndrome": syndrome}
+    bench.hardware.rows["qp_rx"][pair] = row_map("qp_rx").pack(row)
+    return reported
+
+
+@pytest.mark.parametrize(
+    ("syndrome", "name", "event"),
+    [
+        (0x61, "request_errors", EventType.DCT_REQ_ERR),
+        (0x62, "access_errors", EventType.DCT_ACCESS_ERR),
+        (0x63, None, None),
+    ],
+)
+def test_d_6_a_dead_end_repeats_its_nak(syndrome, name, event):
+    """D-6, T-D14: to its channel, with the PSN and the MSN of the request, ever more seldom, until
+    a DISCONNECT; it is counted, and an event, once."""
+    bench = DcBench()
+    (reply,) = bench.receive(bench.asks())
+    reported, sent = fail(bench, reply.context % CONFIG.qps, syndrome), []
+    bench.net.send = None
+
+    async def send(row):
+        sent.append((bench.net.time, row))
+
+    bench.net.send = send
+    for _ in range(100):
+        bench.net.time += 10_000
+        bench.step()
+    times = [time for time, _ in sent]
+    assert [b - a for a, b in itertools.pairwise(times)] == [200_000, 400_000]
+    for _, row in sent:
+        assert (row["opcode"], row["dest_qp"], row["psn"]) == (0xD1, 0x400011, 0x5001)
+        assert row["content"] == (syndrome << 24 | 0x123456) << 160 and not row["ack_request"]
+        assert row["av.dgid"] == int.from_bytes(PEER, "little")
+    assert reported == ([(event, {"number": bench.dct})] if event else [])
+    asked = bench.ok(X.QUERY_DCT, qpn=bench.dct)
+    errors = {one: asked[one] for one in ("access_errors", "request_errors")}
+    assert errors == dict.fromkeys(errors, 0) | ({name: 1} if name else {})
+    bench.receive(Disconnect(reply.context, 0, 0x400011, nonce=99))
+    count = len(sent)
+    for _ in range(50):
+        bench.net.time += 100_000
+        bench.step()
+    assert len(sent) == count
+
+
+def test_d_4_quiet_ends_are_asked_to_close():
+    """D-4: when few rows are left, the one that is quiet longest, once in an eighth of its keep
+    time, and not in the middle of a message; never when there is room."""
+    bench = DcBench()
+    replies = [bench.receive(bench.asks(nonce=0, channel=0x400010))[0]]
+    bench.net.time += 1_000_000
+    bench.hardware.rows["qp_rx"][replies[0].context % CONFIG.qps] = row_map("qp_rx").pack(
+        {"psn": 0x5000, "message": 1}
+    )
+    assert bench.step(3) == []
+    while True:
+        n = len(replies)
+        (reply,) = bench.receive(bench.asks(nonce=n, channel=0x400010 + n))
+        if reply.status != ReplyStatus.ACCEPTED:
+            break
+        replies.append(reply)
+        bench.net.time += 1000
+    bench.net.time += 30_000
+    asked = bench.step(20)
+    assert [type(one) for one in asked] == [CloseRequest] * (len(replies) - 1)
+    order = [(one.dest, one.number, one.nonce) for one in asked]
+    assert order == [(0x400010 + n, replies[n].context, n) for n in range(1, len(replies))]
+    bench.net.time += keep_ns(20) // 8
+    assert len(bench.step(20)) == len(replies) - 1
 
 
 def test_t_d17_mtu_and_version():

@@ -253,6 +253,33 @@ async def t_d8_context_goes_without_an_answer(dut):
 
 
 @cocotb.test()
+async def t_d14_lost_nak(dut):
+    """D-6, T-D14: the NAK of a request without the right is lost; the target's end says so again,
+    and the request ends with REM_ACCESS_ERR."""
+    p = await Dc.up(dut)
+    (target,) = p.targets
+    p.qp = await p.initiator(timeout=8)
+    await p.qp.post_send(p.request(WrOpcode.RDMA_WRITE, 0, 64, 1))
+    await p.good()
+    back = p.system.testbench.wires[1]
+    back.impair(Impairments(loss=1.0))
+    await p.qp.post_send(p.request(WrOpcode.RDMA_WRITE, 0, 64, 2, place=LENGTH - 32))
+    for _ in range(100):
+        if (asked := await query_dct(target.qp)).access_errors:
+            break
+        await Timer(1, "us")
+    assert (asked.access_errors, asked.request_errors) == (1, 0)
+    back.impair()
+    (wc,) = await p.done()
+    assert (wc.wr_id, wc.status) == (2, WcStatus.REM_ACCESS_ERR)
+    event = await target.node.context.events.get()
+    while event.event == EventType.GID_CHANGE:
+        event = await target.node.context.events.get()
+    assert (event.event, event.number) == (EventType.DCT_ACCESS_ERR, target.qp.qp_num)
+    await p.well()
+
+
+@cocotb.test()
 async def t_d9_old_packets(dut):
     """T-D9: packets of a connection that is over come again when its row has another one: they
     name the number of before, and are dropped; the CONNECT makes an end that nobody uses."""
