@@ -6,7 +6,8 @@ from cocotb.triggers import Timer
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus, WrOpcode
 from sim.guest.verbs import FastMR, query_dct
-from tests.nic.dc import RIGHTS, Dc
+from tests.nic.dc import Dc
+from tests.nic.initiator import RIGHTS
 
 
 async def every_operation(p):

@@ -13,7 +13,8 @@ from hdl.wire.opcodes import DcControl
 from sim.guest.verbs import QP, QPAttr, QPInitAttr, RdmaError, query_dct
 from sim.models.impairments import Impairments
 from sim.wire.pcap import read_pcap
-from tests.nic.dc import KEY, LENGTH, Dc, Target
+from tests.nic.dc import KEY, Dc, Target
+from tests.nic.initiator import LENGTH
 
 RESET = QPAttr(qp_state=QpState.RESET)
 

@@ -5,7 +5,8 @@ import numpy as np
 
 from hdl.abi.enums import EventType, QpAttrMask, QpState, SendFlags, WcStatus, WrOpcode
 from sim.guest.verbs import CommandError, DcStreams, QPAttr, query_dct, reset_stream
-from tests.nic.dc import LENGTH, Dc
+from tests.nic.dc import Dc
+from tests.nic.initiator import LENGTH
 
 RESET = QPAttr(qp_state=QpState.RESET)
 ACCESS, FLUSHED, GOOD = WcStatus.REM_ACCESS_ERR, WcStatus.WR_FLUSH_ERR, WcStatus.SUCCESS

@@ -16,8 +16,9 @@ from sim.guest.driver.errors import CommandError, RdmaError
 from sim.guest.verbs import QP, SRQ, XRCD, MpWr, QPInitAttr, SrqAttr
 from tests.mp_wr_source import CONSUMED
 from tests.nic.bench_mp_wr import example
+from tests.nic.initiator import WITH_EVENTS
 from tests.nic.mp_wr import OPTIONS, MpWrPair
-from tests.nic.xrc import WITH_EVENTS, Process, Xrc
+from tests.nic.xrc import Process, Xrc
 
 CONFIG = replace(card("functions"), xrc=True, mp_wr=True)
 PACKED = DriverOptions(features=ALL_FEATURES | Feature.RING_PACKED.mask)

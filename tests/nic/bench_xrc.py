@@ -18,7 +18,8 @@ from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import SGE, XRCD, FastMR, RdmaError, RecvWR, SendWR
 from sim.models.impairments import Impairments
 from sim.wire.pcap import read_pcap
-from tests.nic.xrc import LENGTH, OPTIONS, RIGHTS, Process, Xrc
+from tests.nic.initiator import LENGTH, RIGHTS
+from tests.nic.xrc import OPTIONS, Process, Xrc
 
 INV = WrOpcode.SEND_WITH_INV
 VECTORS = {

@@ -12,7 +12,8 @@ from hdl.wire.headers import RETH, XRCETH
 from hdl.wire.opcodes import Operation
 from sim.guest.verbs import QP, SRQ, XRCD, QPInitAttr, SendWR, SrqAttr
 from sim.wire import packets as pk
-from tests.nic.xrc import CAP, LENGTH, OPTIONS, WAIT_NS, Process, Xrc
+from tests.nic.initiator import CAP, LENGTH, WAIT_NS
+from tests.nic.xrc import OPTIONS, Process, Xrc
 
 SERVICE = 0xA0
 SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = (

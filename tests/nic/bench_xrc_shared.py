@@ -9,7 +9,8 @@ from hdl.abi.enums import EventType, QpType, SrqAttrMask, WcOpcode, WcStatus, Wr
 from sim.bench.system import System, join, together
 from sim.guest.verbs import CQ, MR, QP, SRQ, XRCD, QPInitAttr, RdmaError, RecvWR, SendWR, SrqAttr
 from tests.nic.card import XRC
-from tests.nic.xrc import CAP, OPTIONS, RIGHTS, WITH_EVENTS, Xrc
+from tests.nic.initiator import CAP, RIGHTS, WITH_EVENTS
+from tests.nic.xrc import OPTIONS, Xrc
 
 SIZE, DEPTH = 600, 64
 #: Of each initiator, and how many are posted at a time.

@@ -1,44 +1,31 @@
 """Two whole cards with DC: initiators on the first one, targets on the second one or on both."""
 
-import numpy as np
-
-from hdl.abi.enums import Access, Mtu, QpState, QpType, RdmaFeature, WcStatus, WrOpcode
+from hdl.abi.enums import Mtu, QpState, QpType
 from sim.bench.system import System
-from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import (
-    CQ,
-    MR,
     QP,
     SRQ,
     AHAttr,
     DcDestination,
     GlobalRoute,
     QPAttr,
-    QPCap,
     QPInitAttr,
-    RecvWR,
-    SendWR,
     SrqAttr,
 )
 from tests.nic.card import DC
+from tests.nic.initiator import CAP, DEPTH, RIGHTS, WITH_EVENTS, Receiver, Sender
 
-RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
-CAP = QPCap(max_send_wr=64, max_send_sge=2, max_inline_data=64)
-KEY, LENGTH, DEPTH, WAIT_NS = 0x1122334455667788, 1 << 16, 64, 4_000_000
-_EVENTS = RdmaFeature.EVENTS.mask | RdmaFeature.QUEUE_ERROR.mask
-WITH_EVENTS = DriverOptions(features=ALL_FEATURES | _EVENTS)
+KEY = 0x1122334455667788
 
 
-class Target:
+class Target(Receiver):
     """A target with a region, a CQ and a receive queue of its own."""
 
     @classmethod
     async def up(cls, node, *, key=KEY, mtu=Mtu.MTU_1024, state=QpState.RTR, access=RIGHTS):
         self = cls()
-        self.node, self.key, context = node, key, node.context
-        self.pd = await context.alloc_pd()
-        self.cq = await CQ.create(context, 256)
-        self.mr = await MR.create(self.pd, LENGTH, access, offset=8)
+        self.node, self.key = node, key
+        await self.allocate(node.context, access)
         self.srq = await SRQ.create(self.pd, SrqAttr(DEPTH, 1))
         init = QPInitAttr(QpType.DCT, rcq=self.cq, srq=self.srq, dc_key=key)
         self.qp = await QP.create(self.pd, init)
@@ -55,21 +42,13 @@ class Target:
         elif state == QpState.RTR:
             await self.qp.to_rtr(self.attr)
 
-    async def post(self, *numbers, size=1024):
-        """A receive of ``size`` bytes for each number, at that place of the region."""
-        requests = [RecvWR(n, [self.mr.sge(n * size % LENGTH, size)]) for n in numbers]
-        await self.srq.post_recv(requests)
-
-    async def done(self, count=1):
-        return await self.cq.wait(count, timeout_ns=WAIT_NS)
-
 
 def address_of(node):
     """Where a node is."""
     return AHAttr(gr=GlobalRoute(dgid=node.address), roce_dmac=node.mac)
 
 
-class Dc:
+class Dc(Sender):
     """An initiator on the first node, and ``targets`` on the second one."""
 
     @classmethod
@@ -83,12 +62,8 @@ class Dc:
     async def on(cls, system, node, places):
         """The same on nodes of a system that is up; ``places``: of the targets."""
         self = cls()
-        self.system, self.node, context = system, node, node.context
-        self.pd = await context.alloc_pd()
-        self.cq = await CQ.create(context, 256)
-        self.mr = await MR.create(self.pd, LENGTH, RIGHTS, offset=8)
-        self.data = np.random.default_rng(3).integers(0, 256, LENGTH, np.uint8)
-        self.mr.write(self.data)
+        self.system, self.nodes, self.node = system, system.nodes, node
+        await self.allocate(node.context)
         self.targets = [await Target.up(place) for place in places]
         self.ways = [await self.way(target) for target in self.targets]
         self.qp = await self.initiator()
@@ -119,28 +94,10 @@ class Dc:
 
     def request(self, opcode, at, length, number=0, *, to=0, way=None, stream=0, **more):
         """One to target ``to``, and to its region if it has to."""
-        theirs = self.targets[to].mr
-        remote = {name: more.pop(name) for name in ("compare_add", "swap") if name in more}
-        place = more.pop("place", at)
-        wr = SendWR(number, opcode, [self.mr.sge(at, length)], **more)
-        wr.set_remote(theirs.rkey, theirs.iova + place, **remote)
+        wr = self.plain(opcode, at, length, number, self.targets[to].mr, **more)
         wr.set_wr_dc((way or self.ways[to]).number, stream)
         return wr
 
-    def send(self, at, length, number=0, *, opcode=WrOpcode.SEND, **more):
-        return self.request(opcode, at, length, number, **more)
-
-    async def done(self, count=1):
-        return await self.cq.wait(count, timeout_ns=WAIT_NS)
-
-    async def good(self, count=1):
-        found = await self.done(count)
-        assert all(wc.status == WcStatus.SUCCESS for wc in found), found
-        return found
-
-    async def well(self):
-        """Nothing is left over, and the hosts have seen nothing that they should not."""
-        for cq in (self.cq, *(one.cq for one in self.targets)):
-            assert await cq.poll(1) == []
-        for node in self.system.nodes:
-            assert not node.host.faults, node.host.faults
+    @property
+    def receivers(self):
+        return self.targets
