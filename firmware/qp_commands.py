@@ -192,7 +192,7 @@ class QpCommands:
             if qp.type == QpType.DCI:
                 qp.connected = initiator_row(qp)
             if qp.streams is not None:
-                qp.streams.errored.clear()
+                qp.streams.forget()
             await self.stop(qp)
             qp.told.clear()
             return
@@ -243,20 +243,20 @@ class QpCommands:
         return (await self.look(qp))[0]
 
     async def look(self, qp: Qp) -> tuple[QpState, bool]:
-        """Its actual state, and whether an error has stopped it. With streams that ends the one at
-        hand, unless too many have ended: which have is known before anybody hears of the state."""
-        found = await self._failed_state(qp)
+        """Its actual state, and whether an error has stopped it. With streams one of the send side
+        ends the stream at hand, unless too many have ended: which have is known before anybody
+        hears of the state."""
+        found, side = await self._failed_state(qp)
         if found is None or qp.streams is None:
             return found or qp.state, found is not None
-        if not qp.streams.full:
-            self._objects().qps.touched.add(qp.number)
-            if qp.streams.fail(qp.stream):
-                await self.configure(qp, QpState.ERR)
-                await self._hardware.wake(qp.number)
+        self._objects().qps.touched.add(qp.number)
+        if qp.streams.fail(qp.stream, broken=side == "qp_rx"):
+            await self.configure(qp, QpState.ERR)
+            await self._hardware.wake(qp.number)
         return QpState.ERR if qp.streams.full else qp.state, True
 
-    async def _failed_state(self, qp: Qp) -> QpState | None:
-        """The state that an error has put the QP in, by its rows alone."""
+    async def _failed_state(self, qp: Qp) -> tuple[QpState | None, str]:
+        """The state that an error has put the QP in, by its rows alone, and the table of that."""
         if qp.state in _LIVE:
             for table, state in (
                 ("qp_rx", QpState.ERR),
@@ -264,8 +264,8 @@ class QpCommands:
                 ("qp_ack", SEND_ERROR_STATES[qp.type]),
             ):
                 if (await self._hardware.read_fields(table, qp.number, "error"))["error"]:
-                    return state
-        return None
+                    return state, table
+        return None, ""
 
     async def _leave(self, qp: Qp, state: QpState) -> None:
         """A target of DC that goes to RESET or ERR has no connections any more."""

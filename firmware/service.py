@@ -23,6 +23,8 @@ from hdl.wire.opcodes import QP_TRANSPORT, services
 
 #: The card's counter of the requests that it has given to the firmware.
 REQUEST_COUNTER = "control_requests"
+#: Packets of connections of DC that are served in a step, at most.
+PACKETS = 8
 #: Steps with the same device reset of the only function before it counts as stuck.
 PATIENCE = 100_000
 
@@ -201,18 +203,24 @@ class Firmware:
         return any(service is not None and service.initiators.connecting for service in services)
 
     async def _connect(self) -> None:
-        """Goes on with the connections of DC: a packet that has come, and those of each function
+        """Goes on with the connections of DC: packets that have come, and those of each function
         that has any."""
-        connections = self._connections
-        packet = None if connections is None else await connections.received()
-        for ordinal, one in enumerate(self.functions):
-            service = one.commands.dc
-            if service is None or one.release is not None:
-                continue
-            if packet is not None and packet["function"] == one.number:
+        if self._connections is None:
+            return
+        services = {
+            one.number: (ordinal, one.commands.dc)
+            for ordinal, one in enumerate(self.functions)
+            if one.release is None
+        }
+        for _ in range(PACKETS):
+            if (packet := await self._connections.received()) is None:
+                break
+            ordinal, service = services.get(packet["function"], (0, None))
+            if service is not None:
                 own = packet["gid_index"] - ordinal * self._gids
                 await service.received({**packet, "gid_index": own})
-            if service.busy:
+        for _, service in services.values():
+            if service is not None and service.busy:
                 await service.step()
 
     async def _see_to_broken_queue(self) -> bool:

@@ -17,12 +17,15 @@ from firmware.dc.packets import ControlPacket
 from firmware.device import ConnectionHardware, Operations
 from firmware.objects import Destination, Objects, Qp, Refused
 from firmware.qp import initiator_row
-from firmware.qp_commands import FLUSH_POLLS, QpCommands
+from firmware.qp_commands import QpCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpState, QpType, WcStatus
 
 __all__ = ["Initiators"]
 
+#: Looks at a stream that is to go on, when its last completion may have been seen before its row.
+#: A guest that asks too early is refused, and does not keep the firmware from others.
+DRAIN_POLLS = 16
 #: What a row of ``qp_ack`` has when nothing is under way.
 _FRESH = dict.fromkeys(
     ("read_begun", "status", "resent", "recovering", "waiting", "retries", "rnr_retries"), 0
@@ -35,7 +38,8 @@ Transmit = Callable[[ControlPacket, dict[str, object], int], Awaitable[None]]
 class _Initiator:
     """``destination``: of its connection, as its row has it; ``stream``: which that is made for;
     ``psn``: the oldest one that is not acknowledged; ``held``: no request may begin; ``left``: it
-    is not in RTS, and its peer has been told."""
+    is not in RTS, and its peer has been told. ``sent``, ``ended``: fields of its rows as they were
+    looked at last, when ``failed`` says that a stream of it had."""
 
     qp: Qp
     channel: Channel = field(default_factory=Channel)
@@ -44,6 +48,14 @@ class _Initiator:
     psn: int = 0
     held: bool = True
     left: bool = False
+    failed: bool = False
+    sent: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def drained(self) -> bool:
+        """Whether each request that had begun has ended, by what was looked at."""
+        return self.sent["high"] == self.ended["position"]
 
 
 class Initiators:
@@ -84,12 +96,23 @@ class Initiators:
                 await self._leave(one)
                 del self._all[pair]
                 continue
-            state, failed = await self._qps.look(one.qp)
-            if state != QpState.RTS:
-                await self._leave(one)
-            else:
+            if await self._sends(one):
                 one.left = False
-                await self._go_on(one, now, failed)
+                await self._go_on(one, now)
+            else:
+                await self._leave(one)
+
+    async def _sends(self, one: _Initiator) -> bool:
+        """Whether it is in RTS. Its send side is looked at here, with as few accesses as that
+        takes; what else can break it is seen where events are looked for."""
+        if one.qp.state != QpState.RTS:
+            return False
+        read, pair = self._hardware.read_fields, one.qp.number
+        one.sent = await read("qp_tx", pair, "high", "error")
+        one.ended = await read("qp_ack", pair, "psn", "position", "error")
+        one.failed = bool(one.sent["error"] or one.ended["error"])
+        full = one.qp.streams is not None and one.qp.streams.full
+        return not (one.failed or full) or (await self._qps.look(one.qp))[0] == QpState.RTS
 
     async def received(self, now: int, packet: ControlPacket, peer: Peer) -> bool:
         """A packet has come; whether it is an initiator's. From another address it is nobody's."""
@@ -116,11 +139,10 @@ class Initiators:
             keep=wanted_keep(timeout, attrs["retry_cnt"]),
         )
 
-    async def _go_on(self, one: _Initiator, now: int, failed: bool) -> None:
-        """One that can send: what has happened, and what its channel makes of it. ``failed``: a
-        stream of it has."""
+    async def _go_on(self, one: _Initiator, now: int) -> None:
+        """One that can send: what has happened, and what its channel makes of it."""
         rules, channel = self._rules(one.qp), one.channel
-        if failed:
+        if one.failed:
             await self._flush(one, now, rules)
         elif channel.phase is Phase.OPEN:
             await self._look(one, now, rules)
@@ -159,12 +181,11 @@ class Initiators:
     async def _look(self, one: _Initiator, now: int, rules: Rules) -> None:
         """An open connection: whether something was answered, and whether it is to end."""
         assert one.destination is not None, "an open channel has a destination"
-        acknowledged = await self._hardware.read_fields("qp_ack", one.qp.number, "psn")
-        if acknowledged["psn"] != one.psn:
-            one.psn, one.channel = acknowledged["psn"], one.channel.progress(now)
+        if one.ended["psn"] != one.psn:
+            one.psn, one.channel = one.ended["psn"], one.channel.progress(now)
         asked = await self._connections.asked(one.qp.number)
         waits = asked is not None and asked != (one.destination.number, one.qp.stream)
-        drained = await self._qps.drained(one.qp)
+        drained = one.drained
         if not one.held and one.channel.should_end(now, rules, drained=drained, waits=waits):
             await self._hold(one)
             drained = await self._qps.drained(one.qp)
@@ -204,7 +225,7 @@ class Initiators:
         if channel.phase is Phase.CLOSING:
             await self._do(one, now, *channel.timer(now, rules))
             return
-        if not await self._qps.drained(one.qp):
+        if not one.drained:
             return
         if channel.phase is Phase.OPEN:
             one.held = True
@@ -247,7 +268,7 @@ class Initiators:
             raise Refused(f"QP {qp.qpn:#x} is not in RTS")
         if one is None or one.qp is not qp or qp.stream != stream or not failed:
             return  # nothing of it is in the hardware
-        for _ in range(FLUSH_POLLS):
+        for _ in range(DRAIN_POLLS):
             if await self._qps.drained(qp):
                 await self._recover(one)
                 return

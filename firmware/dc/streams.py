@@ -9,17 +9,29 @@ __all__ = ["Streams"]
 
 @dataclass
 class Streams:
-    """Those of an initiator that have failed. ``most``: when so many have, the initiator fails."""
+    """Those of an initiator that have failed. ``most``: when so many have, the initiator fails;
+    ``broken``: it has failed otherwise, as its CQ has overflowed."""
 
     most: int
     errored: set[int] = field(default_factory=set)
+    broken: bool = False
 
-    def fail(self, stream: int) -> bool:
-        """One has failed; whether the initiator does."""
-        self.errored.add(stream)
-        return self.full
+    def fail(self, stream: int, *, broken: bool = False) -> bool:
+        """One has failed, or the initiator is ``broken``; whether that fails now."""
+        if self.full:
+            return False
+        if broken:
+            self.broken = True
+        else:
+            self.errored.add(stream)
+        return self.broken or len(self.errored) >= self.most
 
     @property
     def full(self) -> bool:
         """Whether the initiator fails."""
-        return len(self.errored) >= self.most
+        return self.broken or len(self.errored) >= self.most
+
+    def forget(self) -> None:
+        """The initiator has been reset."""
+        self.errored.clear()
+        self.broken = False

@@ -248,11 +248,12 @@ class Targets:
         pair = abi.qp_index(packet.dest, self._objects().limits.config.qps)
         one = self._ends.get(pair)
         ends, reply = end(packet, peer, None if one is None else one.context)
-        if ends and one is not None:
-            await self._free(one, now)
         dct = None if one is None else one.dct
         pkey = 0 if dct is None else dct.attrs["pkey_index"]
+        # First of all, as the initiator waits for it, and sends nothing more to this end.
         await self._transmit(reply, _address(peer, gid_index, dct), pkey)
+        if ends and one is not None:
+            await self._free(one, now)
 
     async def _free(self, one: _End, now: int | None) -> None:
         """Ends a connection; its row rests before it is used again. ``now``: None if the time is

@@ -730,6 +730,18 @@ def test_d_9_d_10_as_many_as_may_fail():
     assert "has not failed" in bench.err(X.RESET_STREAM, qpn=bench.qpn, stream_id=7)
 
 
+def test_a_queue_that_overflows_takes_the_initiator():
+    """It is the error of no stream: all is flushed, and RESET helps."""
+    bench = Streamer()
+    bench.open()
+    bench.set("qp_rx", error=1)
+    assert bench.state() == S.ERR and bench.row["state"] == S.ERR
+    assert bench.at == (1, 7, 0)
+    bench.modify(bench.qpn, M.STATE, S.RESET)
+    bench.bring(bench.qpn, S.RTS)
+    assert bench.state() == S.RTS
+
+
 def test_d_11_reset_of_a_stream():
     """D-11: it goes on; refused for a stream that has not failed, or is still flushed, and of an
     initiator without streams."""
