@@ -186,7 +186,10 @@ class HostSide(wiring.Component):
                     for n in range(self._config.functions)
                 )
             )
-        connect(m, interrupts.o, guests.interrupt)
+        # In a register: whether a function takes one is known late.
+        interrupt = room("interrupt", Register(shape=Interrupt))
+        connect(m, interrupts.o, interrupt.i)
+        connect(m, interrupt.o, guests.interrupt)
         for number, name in enumerate(ENGINES):
             engine = getattr(self, name)
             rows = "control_read" if name == "control" else f"queue_read{number}"
