@@ -171,6 +171,7 @@ filter() {
 # Flows are spread as the driver says: by a key and a table of its own, and over chosen queues.
 spread() {
     local weight
+    there ethtool -L eth1 combined 2
     there ethtool -x eth1
     there ethtool -x eth1 | grep "toeplitz: on"
     there ethtool -X eth1 hkey "$(printf '6d:5a:%.0s' {1..19})6d:5a"
