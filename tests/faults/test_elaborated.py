@@ -24,6 +24,7 @@ from hdl.config import NicConfig
 from hdl.mac.gigabit import GigabitMac
 from hdl.mac.rgmii import Rgmii, RgmiiPins
 from hdl.memory.scatter import Scatter
+from hdl.network.network import Network
 from hdl.nic import Nic
 from hdl.pcie.control import FunctionControl
 from hdl.pcie.host import PcieHost
@@ -65,6 +66,7 @@ def tops() -> Iterator[tuple[Any, Any]]:
     yield AxiNic(config=everything), None
     yield PushWindow(config=NicConfig(width=64, push=True), least=POST_SEND.size), None
     yield Nic(config=NicConfig(width=64, qps=64, hot_qps=16)), None
+    yield Network(config=NicConfig(width=64, network=2)), None
     yield PcieHost(config=wide), None
     yield PTileHost(config=wide, bars=bars(wide)), None
     yield ConfigWindow(), None
