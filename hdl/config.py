@@ -372,6 +372,12 @@ class NicConfig:
         Signals with a bit for each of them have that of the network function last."""
         return self.functions + (self.network > 0)
 
+    @property
+    def driven_functions(self) -> tuple[int, ...]:
+        """PCI function numbers of those, in the order of their bits."""
+        guests = tuple(range(FUNCTION_RDMA, FUNCTION_RDMA + self.functions))
+        return guests + (FUNCTION_NET,) * (self.network > 0)
+
     @cached_property
     def shared(self) -> bool:
         """Whether several functions share the card: a device reset of one leaves the rooms alone,

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.push import PUSH_BAR
 from hdl.axi.bus import AxiStream
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NicConfig
 from hdl.host import config_space as card
 from hdl.mac_streams import MAC_COUNTERS, drop_counts, join_frames
 from hdl.nic import Nic
@@ -29,12 +29,15 @@ BUS = "bus_"
 
 
 def places(config: NicConfig) -> Places:
-    """Where a guest function's registers are."""
+    """Where the registers of each function with a driver are."""
+    images = [card.rdma_image(config.guest)] * config.functions
+    if config.network:
+        images.append(card.net_image(config))
     return Places(
         bar=card.BAR_REGISTERS,
         window=card.CONFIG_OFFSET,
         window_bytes=card.IMAGE_BYTES,
-        msix=card.rdma_image(config.guest).msix,
+        msix=tuple(image.msix for image in images),
     )
 
 
@@ -48,6 +51,9 @@ def bars(config: NicConfig) -> Bars:
         guest[PUSH_BAR] = card.push_bytes(config.guest)
     guests = range(FUNCTION_RDMA, FUNCTION_RDMA + config.functions)
     sizes = {(n, bar): size for n in guests for bar, size in guest.items()}
+    if config.network:
+        sizes[FUNCTION_NET, card.BAR_REGISTERS] = card.REGISTERS_BYTES
+        sizes[FUNCTION_NET, card.BAR_NOTIFY] = card.notify_bytes(config.network_queues)
     sizes[config.management_function, 0] = card.MANAGEMENT_BYTES
     return {place: (size - 1).bit_length() for place, size in sizes.items()}
 
@@ -55,18 +61,14 @@ def bars(config: NicConfig) -> Bars:
 class _NicBehindBlock(wiring.Component):
     """``Nic`` with its host port on an adapter, and its frames on AXI4-Stream.
 
-    Physical function 0 is that of the network, where nothing answers yet; the RDMA functions are
-    behind it, then the management function. INTx is not connected: a driver uses MSI-X.
+    Physical function 0 is that of the network, where nothing answers unless the card has one; the
+    RDMA functions are behind it, then the management function. INTx is not connected: a driver uses
+    MSI-X.
     Parameters: ``host``: the adapter; ``pins``: the block's that it has; ``members``: more;
     ``patience``: see ``FunctionControl``.
     """
 
     def __init__(self, host, pins, members, *, config: NicConfig, mac_clocks: bool, patience: int):
-        if config.network:
-            raise ValueError(
-                f"network must be 0 behind a block for PCI Express, not {config.network!r}: "
-                "it is not built yet"
-            )
         self.config, self._mac_clocks = config, mac_clocks
         self._host, self._pins = host, pins
         self._control = FunctionControl(config=config, places=places(config), patience=patience)

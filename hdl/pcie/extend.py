@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import NicConfig
 
 from .places import Places
 
@@ -29,7 +29,8 @@ def capability(places: Places) -> bytes:
 
 
 class ConfigExtend(wiring.Component):
-    """Serves the 16 bytes of ``capability`` to each guest function; it is the last of the list.
+    """Serves the 16 bytes of ``capability`` to each function with a driver; it is the last of the
+    list.
 
     Members: the block's pins of the same names behind ``cfg_ext_``. Latency: 1 cycle.
     Errors: other registers and functions get no answer, and then read as 0. Writes are lost.
@@ -50,10 +51,9 @@ class ConfigExtend(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        guests = range(FUNCTION_RDMA, FUNCTION_RDMA + self._config.functions)
         m.d.sync += self.read_data_valid.eq(0)
         with m.Switch(self.function_number):
-            with m.Case(*guests):
+            with m.Case(*self._config.driven_functions):
                 with m.Switch(self.register_number):
                     for at in range(0, len(self._words), 4):
                         word = int.from_bytes(self._words[at : at + 4], "little")

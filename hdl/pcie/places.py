@@ -1,4 +1,4 @@
-"""Where a guest function's registers are, as an adapter must know it."""
+"""Where the registers of functions with a driver are, as an adapter must know it."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,20 @@ __all__ = ["Places"]
 
 @dataclass(frozen=True)
 class Places:
-    """Places in a guest function; all but ``msix`` are offsets in ``bar``.
+    """Places in a function with a driver; all but ``msix`` are offsets in ``bar``.
 
     Attributes:
         bar: BAR of the registers.
         window: where the adapter shows the card's own configuration space; nothing is there else.
         window_bytes: its size, a power of two of which ``window`` is a multiple.
-        msix: the MSI-X capability in the card's own configuration space.
+        msix: the MSI-X capability in the card's own configuration space, of each of
+            ``NicConfig.driven_functions``.
     """
 
     bar: int
     window: int
     window_bytes: int
-    msix: int
+    msix: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if self.window_bytes & (self.window_bytes - 1) or self.window % self.window_bytes:

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Member, Out
 
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import NicConfig
 
 from .control import FUNCTIONS
 
@@ -52,7 +52,7 @@ def least(values):
 
 
 class BlockSettings(wiring.Component):
-    """Reads each guest function's settings, again and again.
+    """Reads the settings of each function with a driver, again and again.
 
     The block has pins for the sizes of function 0 only, which bind the functions of a device with
     ARI. A function without ARI is bound by its own.
@@ -68,7 +68,7 @@ class BlockSettings(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._guests = range(FUNCTION_RDMA, FUNCTION_RDMA + config.functions)
+        self._functions = config.driven_functions
         super().__init__(
             {
                 **mgmt_pins(),
@@ -83,12 +83,12 @@ class BlockSettings(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        count = len(self._guests)
-        guest, second = Signal(range(max(2, count))), Signal()
-        controls = [Signal(_control(), name=f"control{n}") for n in self._guests]
+        count = len(self._functions)
+        which, second = Signal(range(max(2, count))), Signal()
+        controls = [Signal(_control(), name=f"control{n}") for n in self._functions]
         gives_up = Signal(count)
         m.d.comb += [
-            self.mgmt_function_number.eq(FUNCTION_RDMA + guest),
+            self.mgmt_function_number.eq(Array(self._functions)[which]),
             self.mgmt_addr.eq(Mux(second, DEVICE_CONTROL_2, DEVICE_CONTROL)),
         ]
         with m.FSM(name="settings"):
@@ -103,14 +103,14 @@ class BlockSettings(wiring.Component):
                     with m.If(second):
                         further = data.View(_control_2(), self.mgmt_read_data[: _control_2().size])
                         m.d.sync += [
-                            gives_up.bit_select(guest, 1).eq(~further.timeout_disable),
-                            guest.eq(Mux(guest == count - 1, 0, guest + 1)),
+                            gives_up.bit_select(which, 1).eq(~further.timeout_disable),
+                            which.eq(Mux(which == count - 1, 0, which + 1)),
                         ]
                     with m.Else():
                         fresh = self.mgmt_read_data[: _control().size]
-                        m.d.sync += Array(one.as_value() for one in controls)[guest].eq(fresh)
+                        m.d.sync += Array(one.as_value() for one in controls)[which].eq(fresh)
                     m.next = "REST"
-        for n, control in zip(self._guests, controls, strict=True):
+        for n, control in zip(self._functions, controls, strict=True):
             m.d.comb += self.extended_tags[n].eq(control.extended_tags)
         m.d.sync += [
             self.expires.eq(gives_up.all()),

@@ -10,7 +10,7 @@ from hdl.config import NicConfig
 from hdl.host.config_space import CLASS_ETHERNET, net_image
 from hdl.host.kinds import network_kind, rdma_kind
 from hdl.host.virtio_net_config import line_rate
-from hdl.pcie_nic import PcieNic, PTileNic
+from hdl.pcie_nic import PTileNic
 
 CARD = NicConfig(network=2, packed=True)
 
@@ -63,10 +63,9 @@ def test_rate_of_the_port(width, clock_hz, rate):
     assert line_rate(NicConfig(width=width, clock_hz=clock_hz)) == rate
 
 
-@pytest.mark.parametrize("core", [AxiNic, PcieNic, PTileNic])
-def test_adapters_refuse_what_is_not_built_there(core):
+def test_adapters_refuse_what_is_not_built_there():
     with pytest.raises(ValueError, match="network must be 0 .*, not 2: it is not built yet"):
-        core(config=NicConfig(network=2))
+        AxiNic(config=NicConfig(network=2))
 
 
 @pytest.mark.parametrize("core", [AxiNic, PTileNic])

@@ -15,7 +15,7 @@ from cocotbext.pcie.core import RootComplex
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.push import PUSH_BAR
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NicConfig
 from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
 from hdl.host import config_space as space
 from sim.guest.driver.memory import GuestMemory
@@ -99,11 +99,10 @@ class PcieNicHost(PythonHost):
             dut,
             functions=config.management_function + 1,
             whole=True,
-            **self._msix(range(FUNCTION_RDMA, config.management_function)),
+            **self._msix(),
         )
         self._describe()
-        guests = range(FUNCTION_RDMA, config.management_function)
-        self.link = Link(self.block, random.Random(cocotb.RANDOM_SEED), guests)
+        self.link = Link(self.block, random.Random(cocotb.RANDOM_SEED), config.driven_functions)
         self.rc.make_port().connect(self.block)
         region = self.rc.mem_pool.alloc_region(size)
         base = region.get_absolute_address(0)
@@ -111,14 +110,18 @@ class PcieNicHost(PythonHost):
         self.mmio = PushShim(self)
         self.functions: list[Any] = []
 
-    def _msix(self, guests: range) -> dict[str, Any]:
-        """What the block must be generated with, for the MSI-X of the guest functions."""
+    def _msix(self) -> dict[str, Any]:
+        """What the block must be generated with, for the MSI-X of the functions with a driver."""
+        config = self.config
+        vectors = dict.fromkeys(config.driven_functions, config.vectors)
+        if config.network:
+            vectors[FUNCTION_NET] = config.network_vectors
         return {
             f"pf{n}_msix_{name}": value
-            for n in guests
+            for n in config.driven_functions
             for name, value in (
                 ("enable", True),
-                ("table_size", self.config.vectors - 1),
+                ("table_size", vectors[n] - 1),
                 ("table_bir", space.BAR_REGISTERS),
                 ("table_offset", space.MSIX_OFFSET),
                 ("pba_bir", space.BAR_REGISTERS),
@@ -128,9 +131,14 @@ class PcieNicHost(PythonHost):
 
     def _describe(self) -> None:
         """Identities, BARs and the vendor capability, as the block must be generated with."""
+        config = self.config
         for n, function in enumerate(self.block.functions):
             function.vendor_id, function.device_id = abi.VENDOR_ID, abi.DEVICE_ID_NET
             function.capabilities_list = True
+            if n == FUNCTION_NET and config.network:
+                function.configure_bar(space.BAR_REGISTERS, space.REGISTERS_BYTES)
+                function.configure_bar(space.BAR_NOTIFY, space.notify_bytes(config.network_queues))
+                self.block.extend(n, space.net_image(config))
             if n == self.config.management_function:
                 function.device_id = MANAGEMENT_DEVICE_ID
                 function.vendor_id = MANAGEMENT_VENDOR_ID

@@ -9,11 +9,13 @@ from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.pcie.control import FunctionControl
 from hdl.pcie.extend import FIRST_REGISTER, ConfigExtend, capability
 from hdl.pcie.places import Places
+from hdl.pcie_nic import places
 from hdl.ports.host import BAR_CONFIG
 from tests.simulate import simulate
 
 CONFIG = NicConfig(functions=2)
-PLACES = Places(bar=0, window=0x3000, window_bytes=256, msix=0x98)
+MSIX = {1: 0x98, 2: 0x98}
+PLACES = Places(bar=0, window=0x3000, window_bytes=256, msix=(*MSIX.values(),))
 COMMAND = abi.PCI_HEADER.offset("command")
 PATIENCE = 200
 
@@ -22,8 +24,8 @@ class Card:
     """Registers by (function, BAR, address). A function-level reset clears a function's ``words``
     after ``clears`` cycles, and is over after ``lasts`` more, if at all."""
 
-    def __init__(self, dut, rng):
-        self.dut, self.rng = dut, rng
+    def __init__(self, dut, rng, functions):
+        self.dut, self.rng, self.functions = dut, rng, functions
         self.words, self.log = {}, []
         self.clears, self.lasts = 10, 40
 
@@ -48,16 +50,16 @@ class Card:
             ctx.set(dut.rsp.valid, 0)
 
     async def reset(self, ctx):
-        """Answer the resets of the guest functions."""
-        since = [0] * CONFIG.functions
+        """Answer the resets of the functions with a driver."""
+        since = [0] * len(self.functions)
         while True:
             await ctx.tick()
             asked = ctx.get(self.dut.flr)
-            for n in range(CONFIG.functions):
+            for n, pf in enumerate(self.functions):
                 since[n] = since[n] + 1 if asked >> n & 1 else 0
                 if since[n]:
                     for key in self.words:
-                        self.words[key] = 0 if key[0] == FUNCTION_RDMA + n else self.words[key]
+                        self.words[key] = 0 if key[0] == pf else self.words[key]
             clean = sum((at > self.clears) << n for n, at in enumerate(since))
             over = sum((at > self.clears + self.lasts) << n for n, at in enumerate(since))
             ctx.set(self.dut.flr_clean, clean)
@@ -80,9 +82,9 @@ async def access(ctx, dut, function, bar, addr, write=None, strb=15):
     return None
 
 
-def bench(body):
-    dut = FunctionControl(config=CONFIG, places=PLACES, patience=PATIENCE)
-    card = Card(dut, random.Random(1))
+def bench(body, config=CONFIG, places=PLACES):
+    dut = FunctionControl(config=config, places=places, patience=PATIENCE)
+    card = Card(dut, random.Random(1), config.driven_functions)
 
     async def run(ctx):
         await body(ctx, dut, card)
@@ -107,7 +109,7 @@ def test_what_the_block_says_reaches_the_card():
             await ctx.tick().repeat(80)
             for pf in range(FUNCTION_RDMA, CONFIG.management_function):
                 command = card.words.get((pf, BAR_CONFIG, COMMAND), 2)
-                control = card.words.get((pf, BAR_CONFIG, PLACES.msix), 0)
+                control = card.words.get((pf, BAR_CONFIG, MSIX[pf]), 0)
                 bits = status >> 4 * pf
                 assert command == 2 | (bits >> 2 & 1) << 2 | (bits >> 3 & 1) << 10
                 assert control == (enable >> pf & 1) << 31 | (mask >> pf & 1) << 30
@@ -185,12 +187,46 @@ def test_settings_after_a_function_level_reset():
             await ctx.tick().repeat(80)
             for pf in (1, 2):
                 assert card.words[pf, BAR_CONFIG, COMMAND] == 2 | 1 << 2 | 1 << 10
-                assert card.words[pf, BAR_CONFIG, PLACES.msix] == 1 << 31
+                assert card.words[pf, BAR_CONFIG, MSIX[pf]] == 1 << 31
             ctx.set(dut.function_status, 0)
             ctx.set(dut.msix_enable, 0)
             await ctx.tick().repeat(wait)
 
     bench(body)
+
+
+def test_a_network_function():
+    """Function 0 is served beside that of RDMA: each has its own place of MSI-X, its own reset, and
+    its own window. The third function is nobody's."""
+    config = NicConfig(network=2)
+    msix = {1: 0x98, 0: 0x84}
+    own = Places(bar=0, window=0x3000, window_bytes=256, msix=(*msix.values(),))
+
+    async def body(ctx, dut, card):
+        ctx.set(dut.function_status, 0xF4C)
+        ctx.set(dut.msix_enable, 0b101)
+        ctx.set(dut.msix_mask, 0b111)
+        await ctx.tick().repeat(120)
+        for pf, master, enable in ((0, 3, 1), (1, 1, 0)):
+            command = 2 | (master & 1) << 2 | (master >> 1) << 10
+            assert card.words[pf, BAR_CONFIG, COMMAND] == command
+            assert card.words[pf, BAR_CONFIG, msix[pf]] == enable << 31 | 1 << 30
+        assert {key[0] for key, _ in card.log} == {0, 1}
+        for count, (pf, bit) in enumerate(((0, 2), (1, 1), (0, 2))):
+            ctx.set(dut.flr_in_process, 1 << pf)
+            await ctx.tick().until(dut.flr != 0)
+            assert ctx.get(dut.flr) == bit
+            await ctx.tick().until(dut.flr_done == 1 << pf)
+            ctx.set(dut.flr_in_process, 0)
+            await ctx.tick().repeat(120)
+            assert ctx.get(dut.resets) == count + 1
+            assert card.words[pf, BAR_CONFIG, msix[pf]] >> 30 == 3 - 2 * pf
+        for pf in range(3):
+            card.log.clear()
+            await access(ctx, dut, pf, 0, 0x3034)
+            assert card.log == [((pf, BAR_CONFIG, 0x34) if pf < 2 else (pf, 0, 0x3034), 0)]
+
+    bench(body, config, own)
 
 
 def test_window():
@@ -241,5 +277,7 @@ def test_capability():
 def test_bad_parameters():
     with pytest.raises(ValueError, match="The block has 4 functions: not 3 guests"):
         FunctionControl(config=NicConfig(functions=3), places=PLACES, patience=1)
+    with pytest.raises(ValueError, match="Places must be of 2 functions, not 1"):
+        FunctionControl(config=NicConfig(network=1), places=places(NicConfig()), patience=1)
     with pytest.raises(ValueError, match="A window of 256 bytes cannot be at 0x3080"):
-        Places(bar=0, window=0x3080, window_bytes=256, msix=0)
+        Places(bar=0, window=0x3080, window_bytes=256, msix=())

@@ -23,9 +23,13 @@ CORES = {"pcie4": "PcieNic", "ptile": "PTileNic"}
 CONFIGS = {"pcie4": replace(CONFIG, push=True), "ptile": CONFIG}
 
 
-def nic_model(block):
+#: With a network function, which a card has beside one for RDMA.
+NETWORK = replace(CONFIG, functions=1, network=2)
+
+
+def nic_model(block, config=None):
     core = f"hdl.pcie_nic:{CORES[block]}"
-    config = CONFIGS[block]
+    config = config or CONFIGS[block]
     rtl = Rtl(
         core, {"config": config, "timeout": TIMEOUT, "quarantine": QUARANTINE}, name=f"{block}_nic"
     )
@@ -42,3 +46,10 @@ def test_rdma_over_pcie(block):
 @pytest.mark.parametrize("block", CORES)
 def test_no_tag_is_left(block):
     run(nic_model(block), test_module="tests.pcie.bench_pcie_tags", extra_env={"BLOCK": block})
+
+
+@pytest.mark.slow  # each needs a model of its own
+@pytest.mark.parametrize("block", CORES)
+def test_network_over_pcie(block):
+    model = nic_model(block, NETWORK)
+    run(model, test_module="tests.pcie.bench_pcie_network", extra_env={"BLOCK": block})

@@ -14,11 +14,11 @@ from tests.simulate import simulate
 DEVICE_CONTROL, DEVICE_CONTROL_2 = (0x70 + 8) // 4, (0x70 + 40) // 4
 
 
-@pytest.mark.parametrize("functions", [1, 2])
-def test_settings(functions):
+@pytest.mark.parametrize("config", [NicConfig(), NicConfig(functions=2), NicConfig(network=1)])
+def test_settings(config):
     """Sizes are the least of all functions that ask and of function 0; tags are each function's."""
-    dut = BlockSettings(config=NicConfig(functions=functions))
-    guests = range(1, 1 + functions)
+    dut = BlockSettings(config=config)
+    guests = config.driven_functions
     words: dict[tuple[int, int], int] = {}
 
     async def block(ctx):
@@ -45,7 +45,7 @@ def test_settings(functions):
         assert ctx.get(dut.max_payload) == ctx.get(dut.max_read) == 0
         assert ctx.get(dut.extended_tags) == ctx.get(dut.expires) == 0
         for _ in range(40):
-            size = {n: (rng.randrange(4), rng.randrange(6)) for n in range(1 + functions)}
+            size = {n: (rng.randrange(4), rng.randrange(6)) for n in {0, *guests}}
             tags = {n: rng.random() < 0.5 for n in guests}
             patient = {n: rng.random() < 0.3 for n in guests}
             for n in guests:

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import NicConfig
 from hdl.pcie.control import FUNCTIONS
 from hdl.pcie.settings import least
 
@@ -47,7 +47,7 @@ class Settings(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._guests = range(FUNCTION_RDMA, FUNCTION_RDMA + config.functions)
+        self._functions = config.driven_functions
         super().__init__(
             {
                 **config_pins(),
@@ -92,9 +92,9 @@ class Settings(wiring.Component):
             m.d.comb += status.eq(Cat(0, 0, device.bus_master, disable))
             m.d.comb += self.may_ask[n].eq(device.bus_master)
             m.d.comb += self.extended_tags[n].eq(device.extended_tags)
-        guests = [control[n] for n in self._guests]
+        driven = [control[n] for n in self._functions]
         for name in ("max_payload", "max_read"):
-            m.d.sync += getattr(self, name).eq(least(getattr(one, name) for one in guests))
+            m.d.sync += getattr(self, name).eq(least(getattr(one, name) for one in driven))
         return m
 
     def of(self, function):
