@@ -325,7 +325,7 @@ class PacketCheck(wiring.Component):
                 m.d.sync += told.eq(reduce(or_, picked))
         for sum_, value in zip(self._sums, counted, strict=True):
             m.d.comb += [sum_.i.eq(value), sum_.first.eq(first)]
-        right = [Signal(16, name=f"sum{n}") for n in range(2)]
+        right = [Signal(16, name="sum0"), Signal(16, name="sum1")]
         m.d.comb += [
             value.eq(folded(sum_.o)) for value, sum_ in zip(right, self._sums, strict=True)
         ]

@@ -62,7 +62,7 @@ def connection_facts(
     flushed, and a WQE of another one waits. What says nothing of its stream, as it could not be
     read, is of the one of before."""
     facts = Signal(ConnectionFacts, name="connection")
-    connects, streams, lost = Signal(), Signal(), Signal()
+    connects, streams, lost = Signal(), Signal(), Signal(name="lost")
     status = Signal(len(dc_refusal(cfg)), reset_less=True, name="dc_status")
     differs = Signal(6, reset_less=True, name="other_destination")
     strays = Signal(6, reset_less=True, name="other_stream")

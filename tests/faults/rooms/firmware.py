@@ -183,8 +183,8 @@ FAULTS = (
         what="an initiator of DC closes a connection on which requests are under way",
         because=FIRMWARE,
         file="firmware/dc/initiators.py",
-        old="if one.held and drained:",
-        new="if one.held:",
+        old="if not (one.held and drained):",
+        new="if not one.held:",
         tests=("tests/firmware/test_dc.py::test_initiator_changes_its_target",),
     ),
 )
