@@ -186,10 +186,7 @@ class HostSide(wiring.Component):
                     for n in range(self._config.functions)
                 )
             )
-        # In a register: whether a function takes one is known late.
-        interrupt = room("interrupt", Register(shape=Interrupt))
-        connect(m, interrupts.o, interrupt.i)
-        connect(m, interrupt.o, guests.interrupt)
+        connect(m, interrupts.o, guests.interrupt)
         for number, name in enumerate(ENGINES):
             engine = getattr(self, name)
             rows = "control_read" if name == "control" else f"queue_read{number}"
@@ -199,7 +196,10 @@ class HostSide(wiring.Component):
             connect(m, flipped(engine.error), error.i)
             connect(m, error.o, getattr(errors, f"i{number}"))
         for number, name in enumerate(INTERRUPTING):
-            connect(m, flipped(getattr(self, name).interrupt), getattr(interrupts, f"i{number}"))
+            # In a register: whose turn it is, and whether a function takes one, is known late.
+            interrupt = room(f"{name}_interrupt", Register(shape=Interrupt))
+            connect(m, flipped(getattr(self, name).interrupt), interrupt.i)
+            connect(m, interrupt.o, getattr(interrupts, f"i{number}"))
 
     def _bus(self, m, guests, room_reset) -> None:
         """Host reads and writes."""
