@@ -147,7 +147,6 @@ struct roc_qp {
 	uint32_t cur_slot;
 	uint32_t cur_sges;
 	uint16_t begin_avail;
-	uint32_t begin_free;
 	int err;
 };
 
