@@ -168,6 +168,17 @@ filter() {
     [ "$(received rx_packets)" = "$before" ]
 }
 
+# A datagram of each of 32 ports, all of which have come when it ends.
+many_flows() {
+    python3 -c "
+import socket
+for port in range(2000, 2032):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind(('10.0.0.1', port))
+        one.sendto(b'x' * port, ('10.0.0.2', 9000))"
+    echoes client
+}
+
 # Flows are spread as the driver says: by a key and a table of its own, and over chosen queues.
 spread() {
     local weight
@@ -179,13 +190,7 @@ spread() {
     for weight in "0 1" "1 0" "1 1"; do
         # shellcheck disable=SC2086
         there ethtool -X eth1 weight $weight
-        python3 -c "
-import socket
-for port in range(2000, 2032):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.bind(('10.0.0.1', port))
-        one.sendto(b'x' * port, ('10.0.0.2', 9000))"
-        echoes client
+        many_flows
         echo "weight $weight"
         there ethtool -S eth1 | grep 'rx_queue_._packets'
     done
@@ -199,13 +204,7 @@ pairs() {
         ethtool -L eth0 combined $count 2>/dev/null || true
         there ethtool -L eth1 combined $count 2>/dev/null || true
         there ethtool -l eth1 | grep "Combined:.*$count"
-        python3 -c "
-import socket
-for port in range(2000, 2032):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.bind(('10.0.0.1', port))
-        one.sendto(b'x' * port, ('10.0.0.2', 9000))"
-        echoes client
+        many_flows
         there ethtool -S eth1 | grep 'rx_queue_._packets'
     done
 }

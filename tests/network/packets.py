@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+
+from sim.bench.packet_stream import beats
 
 TCP, UDP, ICMP = 6, 17, 1
 #: Tags in front of the type of a frame (IEEE 802.1Q).
@@ -159,3 +161,23 @@ def mended(frame: bytes, change: Callable[[bytearray, int], None], shape: Shape)
         built[at + 10 : at + 12] = bytes(2)
         built[at + 10 : at + 12] = checksum(bytes(built[at : at + 20])).to_bytes(2, "big")
     return bytes(built)
+
+
+async def pass_by(ctx, part, frames: Iterable[bytes], width: int, gaps: Callable[[], bool]):
+    """Let frames pass a part's ``i``, with an idle cycle as often as ``gaps`` says so.
+
+    Returns for each of them the cycles up to its last beat."""
+    now, ends, shape = 0, [], part.i.beat.shape()
+    for frame in frames:
+        for word in beats(frame, width):
+            while gaps():
+                ctx.set(part.i.valid, 0)
+                await ctx.tick()
+                now += 1
+            ctx.set(part.i.beat, shape.from_bits(word))
+            ctx.set(part.i.valid, 1)
+            await ctx.tick()
+            now += 1
+        ends.append(now)
+    ctx.set(part.i.valid, 0)
+    return ends

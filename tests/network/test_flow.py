@@ -15,9 +15,8 @@ import pytest
 from firmware.network_commands import SYMMETRIC_KEY
 from hdl.network.flow import FlowHash
 from hdl.ports.network import Steering
-from sim.bench.packet_stream import beats
 from tests.fields import pack
-from tests.network.packets import TAGS, TCP, UDP, Shape, shapes
+from tests.network.packets import TAGS, TCP, UDP, Shape, pass_by, shapes
 from tests.network.toeplitz import Spread, toeplitz
 from tests.simulate import Prepared, simulate
 
@@ -56,23 +55,11 @@ def pairs_of(width: int, frames: list[bytes], spread: Spread, gap: float = 0.0) 
     found: list[int] = []
     rng, subject = random.Random(3), prepared(width)
     part = subject.component
-    shape, ends, cycles = part.i.beat.shape(), [], []
+    ends, cycles = [], []
 
     async def drive(ctx) -> None:
-        now = 0
         ctx.set(part.settings, Steering.from_bits(pack(Steering, spread.values())))
-        for frame in frames:
-            for word in beats(frame, width):
-                while rng.random() < gap:
-                    ctx.set(part.i.valid, 0)
-                    await ctx.tick()
-                    now += 1
-                ctx.set(part.i.beat, shape.from_bits(word))
-                ctx.set(part.i.valid, 1)
-                await ctx.tick()
-                now += 1
-            ends.append(now)
-        ctx.set(part.i.valid, 0)
+        ends.extend(await pass_by(ctx, part, frames, width, lambda: rng.random() < gap))
         await ctx.tick().repeat(part.LATENCY + 2)
 
     async def look(ctx) -> None:
@@ -84,9 +71,8 @@ def pairs_of(width: int, frames: list[bytes], spread: Spread, gap: float = 0.0) 
             now += 1
 
     simulate(subject, drive, background=(look,), deadline=60_000)
-    assert [now - end for now, end in zip(cycles, ends, strict=True)] == [part.LATENCY - 1] * len(
-        frames
-    )
+    late = {now - end for now, end in zip(cycles, ends, strict=True)}
+    assert late <= {part.LATENCY - 1}
     return found
 
 

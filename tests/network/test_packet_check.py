@@ -10,8 +10,7 @@ from functools import cache
 import pytest
 
 from hdl.network.packet_check import PacketCheck
-from sim.bench.packet_stream import beats
-from tests.network.packets import TAGS, TCP, UDP, Shape, mended, right, shapes, spoilt
+from tests.network.packets import TAGS, TCP, UDP, Shape, mended, pass_by, right, shapes, spoilt
 from tests.simulate import Prepared, simulate
 
 WIDTHS = [64, 512]
@@ -28,25 +27,10 @@ def check(width: int, frames: Iterable[bytes], *, gap: float = 0.0) -> None:
     """Each of the frames is told right as the model tells it, in time."""
     made, rng = list(frames), random.Random(3)
     subject = prepared(width)
-    part, found, ends, now = subject.component, [], [], 0
-    shape = part.i.beat.shape()
+    part, found, ends = subject.component, [], []
 
     async def drive(ctx) -> None:
-        nonlocal now
-        for frame in made:
-            words = beats(frame, width)
-            for number, word in enumerate(words):
-                while rng.random() < gap:
-                    ctx.set(part.i.valid, 0)
-                    await ctx.tick()
-                    now += 1
-                ctx.set(part.i.beat, shape.from_bits(word))
-                ctx.set(part.i.valid, 1)
-                await ctx.tick()
-                now += 1
-                if number == len(words) - 1:
-                    ends.append(now)
-        ctx.set(part.i.valid, 0)
+        ends.extend(await pass_by(ctx, part, made, width, lambda: rng.random() < gap))
         await ctx.tick().repeat(part.latency + 2)
 
     async def look(ctx) -> None:
@@ -58,9 +42,8 @@ def check(width: int, frames: Iterable[bytes], *, gap: float = 0.0) -> None:
 
     simulate(subject, drive, background=(look,), deadline=400_000)
     assert [told for _cycle, told in found] == [right(frame) for frame in made]
-    assert [cycle - end for (cycle, _), end in zip(found, ends, strict=True)] == [
-        part.latency - 1
-    ] * len(made)
+    late = {cycle - end for (cycle, _), end in zip(found, ends, strict=True)}
+    assert late <= {part.latency - 1}
 
 
 @pytest.mark.parametrize(
