@@ -24,7 +24,7 @@ class Streams:
             self.broken = True
         else:
             self.errored.add(stream)
-        return self.broken or len(self.errored) >= self.most
+        return self.full
 
     @property
     def full(self) -> bool:

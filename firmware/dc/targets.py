@@ -39,14 +39,15 @@ from firmware.qp_commands import QpCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import AhFlags, EventType, QpState, QpType
 from hdl.abi.layout import Values
+from hdl.wire.constants import NAK_INVALID_REQUEST, NAK_REMOTE_ACCESS, NAK_REMOTE_OPERATION
 
 __all__ = ["TargetCounts", "Targets"]
 
-#: Fatal NAK -> the counter of a target, and its event. One of 63h is the target's own fault.
+#: Fatal NAK -> the counter of a target, and its event. The last one is the target's own fault.
 _FATAL = {
-    0x61: ("request_errors", EventType.DCT_REQ_ERR),
-    0x62: ("access_errors", EventType.DCT_ACCESS_ERR),
-    0x63: (None, None),
+    NAK_INVALID_REQUEST: ("request_errors", EventType.DCT_REQ_ERR),
+    NAK_REMOTE_ACCESS: ("access_errors", EventType.DCT_ACCESS_ERR),
+    NAK_REMOTE_OPERATION: (None, None),
 }
 #: Fields of ``qp_rx`` that tell how an end is.
 _LOOKED_AT = ("psn", "replay_seq", "error", "syndrome", "message")
