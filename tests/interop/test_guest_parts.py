@@ -122,6 +122,11 @@ HARNESS = r"""
 #include "line.h"
 #include <string.h>
 static const struct name names[] = {{"A", 1}, {"B", 2}, {0, 0}};
+static int seconds;
+static void idle(void)
+{
+    seconds++;
+}
 static void serve(const char *operation)
 {
     uint8_t bytes[4] = {0};
@@ -134,6 +139,10 @@ static void serve(const char *operation)
         put_hex(bytes, 4);
         return;
     }
+    if (!strcmp(operation, "idle")) {
+        fprintf(answer, "ok seconds=%d", seconds);
+        return;
+    }
     value = number("value", 1000);
     found = flags(names, "flags");
     fprintf(answer, "ok value=%d flags=%d", (int)value, found);
@@ -142,7 +151,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     line_open(argv[1]);
-    line_serve(serve);
+    line_serve(serve, idle);
     return 0;
 }
 """
@@ -196,6 +205,12 @@ def lines(tmp_path_factory: pytest.TempPathFactory):
 def test_agent_answers_each_line(lines, line: str, answer: str) -> None:
     assert lines(line.encode()) == answer
     assert lines(b"set value=1") == "ok value=1 flags=0", "and goes on"
+
+
+def test_agent_notices_a_second_without_a_request(lines) -> None:
+    before = lines(b"idle")
+    time.sleep(1.2)
+    assert lines(b"idle") != before
 
 
 def test_requests_are_words() -> None:

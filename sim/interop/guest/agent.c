@@ -49,6 +49,18 @@ struct ibv_qp *queue_pair(void)
 	return qps[index];
 }
 
+void ring_doorbells(void)
+{
+	for (unsigned i = 0; i < qp_count; i++) {
+		struct ibv_qp_ex *qp = qps[i] ? ibv_qp_to_qp_ex(qps[i]) : NULL;
+
+		if (!qp)
+			continue;
+		ibv_wr_start(qp);
+		ibv_wr_complete(qp); /* an error is that of a queue pair in ERR or below RTS */
+	}
+}
+
 struct ibv_srq *shared_queue(void)
 {
 	uint64_t index = number("srq", UINT32_MAX);
@@ -183,7 +195,10 @@ static void op_read_mem(void)
 
 static void op_create_qp(void)
 {
-	struct ibv_qp_init_attr attr = {
+	struct ibv_qp_init_attr_ex attr = {
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND,
 		.send_cq = cq,
 		.recv_cq = cq,
 		.srq = word_or("srq", NULL) ? shared_queue() : NULL,
@@ -200,9 +215,9 @@ static void op_create_qp(void)
 
 	if (qp_count == OBJECTS)
 		fail(ENOMEM, "%d QPs", OBJECTS);
-	qp = ibv_create_qp(pd, &attr);
+	qp = ibv_create_qp_ex(context, &attr);
 	if (!qp)
-		fail(errno, "ibv_create_qp: %s", strerror(errno));
+		fail(errno, "ibv_create_qp_ex: %s", strerror(errno));
 	qps[qp_count] = qp;
 	fprintf(answer, "ok qp=%u qpn=%u", qp_count++, qp->qp_num);
 }
@@ -406,6 +421,6 @@ int main(int argc, char **argv)
 	}
 	open_device();
 	line_open(argv[1]);
-	line_serve(serve);
+	line_serve(serve, ring_doorbells);
 	return 0;
 }

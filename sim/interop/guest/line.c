@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #define WORDS 32
+#define IDLE_MS 1000
 
 FILE *answer;
 static FILE *requests;
@@ -65,13 +67,26 @@ static char *split(char *line)
 	return operation;
 }
 
-void line_serve(void (*serve)(const char *operation))
+/* A client sends a request when it has the last one's answer, so no line waits in the stream. */
+static void wait_for_request(void (*idle)(void))
+{
+	struct pollfd port = {.fd = fileno(requests), .events = POLLIN};
+
+	while (!poll(&port, 1, IDLE_MS))
+		idle();
+}
+
+void line_serve(void (*serve)(const char *operation), void (*idle)(void))
 {
 	static char *line;
 	static size_t room;
 	ssize_t size;
 
-	while ((size = getline(&line, &room, requests)) > 0) {
+	for (;;) {
+		wait_for_request(idle);
+		size = getline(&line, &room, requests);
+		if (size <= 0)
+			break;
 		if (line[size - 1] == '\n')
 			line[size - 1] = 0;
 		if (!setjmp(next_request))

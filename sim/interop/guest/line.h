@@ -17,8 +17,8 @@ void line_open(const char *path);
 
 /* Answers requests until the port's other end is closed: `serve` is called with the operation. It
  * reads its words by the functions below, and writes the words behind `ok` to `answer` only when
- * nothing can fail any more. */
-void line_serve(void (*serve)(const char *operation));
+ * nothing can fail any more. `idle` is called after each second without a request. */
+void line_serve(void (*serve)(const char *operation), void (*idle)(void));
 
 /* Answers the request with an error and goes on with the next one. */
 void fail(int error, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));

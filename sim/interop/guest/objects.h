@@ -24,6 +24,11 @@ struct region *region(uint64_t index);
 struct ibv_qp *queue_pair(void);
 struct ibv_srq *shared_queue(void);
 
+/* Rings the doorbells of all queue pairs without posting anything. Soft-RoCE's requester stops
+ * when 65 of its packets wait for the network device, and notes that afterwards. If the device has
+ * sent all of them between the look and the note, nothing wakes it. */
+void ring_doorbells(void);
+
 /* The way to the GID in the word `key`, from an own one of its family. */
 void take_way(const char *key, struct ibv_ah_attr *attr);
 

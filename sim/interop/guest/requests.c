@@ -212,7 +212,7 @@ static void put_completion(const struct ibv_wc *wc)
 		}
 }
 
-/* n completions, or those that there are after timeout_ms. */
+/* n completions, or those that there are after timeout_ms; without any the doorbells are rung. */
 void op_poll(void)
 {
 	const struct timespec pause = {.tv_nsec = 100000};
@@ -237,6 +237,8 @@ void op_poll(void)
 		if (!more)
 			nanosleep(&pause, NULL);
 	}
+	if (timeout && !count)
+		ring_doorbells();
 	fputs("ok wc=", answer);
 	for (int i = 0; i < count; i++) {
 		if (i)
