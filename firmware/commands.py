@@ -6,7 +6,6 @@ A command is checked completely before anything changes, so one that is refused 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ from firmware.dc.service import DcService
 from firmware.device import ConnectionHardware, Operations, Request
 from firmware.events import PORT, Events
 from firmware.hints import Hints
+from firmware.machine import Machine
 from firmware.mcast_commands import McastCommands
 from firmware.mkey_commands import MkeyCommands
 from firmware.objects import QP_TABLES, Cq, Limits, Objects, Pd, Refused
@@ -70,7 +70,7 @@ class Commands:
 
     All numbers are the function's own. ``features``: the extensions that its driver has negotiated,
     a mask of ``RdmaFeature``; ``foreign``: whether a GID is another function's.
-    ``connections``: of a card with DC; ``random``: so many random bits, for these.
+    ``connections``: of a card with DC; ``machine``: time and random numbers, for these.
     ``refusal`` says why the last command was refused, for logs and tests.
     """
 
@@ -83,7 +83,7 @@ class Commands:
         features: Callable[[], Awaitable[int]],
         foreign: Callable[[bytes], bool] = lambda gid: False,
         connections: ConnectionHardware | None = None,
-        random: Callable[[int], int] = secrets.randbits,
+        machine: Machine | None = None,
     ):
         self.hardware, self.limits, self.hints = hardware, limits, hints
         self.features, self._foreign = features, foreign
@@ -115,7 +115,7 @@ class Commands:
                 qp,
                 self.pkeys,
                 self.events.report,
-                random,
+                machine or Machine(),
             )
             qp.left = self.dc.left
         self._handlers: dict[abi.AnyCommand, Handler] = {

@@ -170,9 +170,6 @@ class ConnectionHardware(Protocol):
     """The packets that open and close connections of DC, and the initiators that wait for one.
     Rows are those of ``hdl.ports.headers``. Every method may raise HardwareError."""
 
-    async def now(self) -> int:
-        """The time, ns."""
-
     async def asks(self) -> int:
         """How many requests have been held, modulo 256."""
 

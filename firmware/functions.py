@@ -151,10 +151,6 @@ class FunctionConnections:
         self._pairs = ordinal << config.number_bits["qps"]
         self._gids = ordinal * config.guest.gids
 
-    async def now(self) -> int:
-        """See ``ConnectionHardware``."""
-        return await self._connections.now()
-
     async def asks(self) -> int:
         """See ``ConnectionHardware``: of all functions."""
         return await self._connections.asks()

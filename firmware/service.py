@@ -6,7 +6,6 @@ await firmware.run(idle)          # for ever; or ``await firmware.step()`` now a
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from firmware.commands import Commands
 from firmware.device import Hardware, HardwareError
 from firmware.functions import FunctionConnections, FunctionHardware
 from firmware.hints import Hints
+from firmware.machine import Machine
 from firmware.network_commands import NetworkCommands
 from firmware.objects import Limits
 from firmware.release import Release
@@ -88,7 +88,8 @@ class Keeper(Protocol):
 class Firmware:
     """Serves the control queues of one NIC's guest functions, which are in ``functions``.
 
-    ``network`` does so for the network function of a card that has one.
+    ``network`` does so for the network function of a card that has one. ``machine``: time and
+    random numbers, None: those of the process.
 
     ``served`` counts requests, ``refusal`` says why the last one was refused, if it was, and
     ``resets`` counts the device resets that were seen to. A function in reset holds neither the
@@ -102,9 +103,9 @@ class Firmware:
         config: NicConfig,
         *,
         qp_types: frozenset[QpType] | None = None,
-        random: Callable[[int], int] = secrets.randbits,
+        machine: Machine | None = None,
     ):
-        self.hardware, self._random = hardware, random
+        self.hardware, self._machine = hardware, machine or Machine()
         self._connections = hardware.connections if config.dc else None
         if qp_types is None:
             qp_types = served_types(config)
@@ -146,7 +147,7 @@ class Firmware:
             features=features,
             foreign=foreign,
             connections=connections,
-            random=self._random,
+            machine=self._machine,
         )
         return GuestFunction(FUNCTION_RDMA + ordinal, commands, hints)
 

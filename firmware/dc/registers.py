@@ -19,7 +19,7 @@ class ConnectionRegisters:
     """``ConnectionHardware`` on the bus of ``owner``. Errors: HardwareError."""
 
     def __init__(self, owner: OnBus, config: NicConfig):
-        self._owner, self._map, self._hz = owner, CsrMap(config), config.clock_hz
+        self._owner, self._map = owner, CsrMap(config)
         received, sent = row_layout_of(RECEIVED, 0), row_layout_of(SENT, 0)
         self._received = RowMap("received_row", received.fields, received.bits)
         self._sent = RowMap("sent_row", sent.fields, sent.bits)
@@ -33,11 +33,6 @@ class ConnectionRegisters:
     async def _write(self, path: str, **values: int) -> None:
         path = f"connections.{path}"
         await self._owner.bus.write(self._map.address(path), self._map.encode(path, **values))
-
-    async def now(self) -> int:
-        """The time, ns."""
-        low = await self._read("now_low")
-        return (await self._read("now_high") << 32 | low) * 1_000_000_000 // self._hz
 
     async def asks(self) -> int:
         """How many requests have been held, modulo 256."""

@@ -13,6 +13,7 @@ from firmware.dc.initiators import Initiators
 from firmware.dc.packets import Connect, ControlPacket, Disconnect, parse
 from firmware.dc.targets import Targets
 from firmware.device import ConnectionHardware, Operations, Row
+from firmware.machine import Machine
 from firmware.objects import Objects, Qp
 from firmware.pkeys import PkeyTable
 from firmware.qp import raw, udp_source_port
@@ -35,9 +36,10 @@ class DcService:
         qps: QpCommands,
         pkeys: PkeyTable,
         report: Callable[..., None],
-        random: Callable[[int], int],
+        machine: Machine,
     ):
         self._connections, self._objects, self._pkeys = connections, objects, pkeys
+        self._now, random = machine.clock, machine.random
         self.initiators = Initiators(hardware, connections, objects, qps, self._transmit, random)
         self.targets = Targets(hardware, objects, qps, self._transmit, report)
 
@@ -55,7 +57,7 @@ class DcService:
 
     async def step(self) -> None:
         """Looks at all connections."""
-        now = await self._connections.now()
+        now = self._now()
         await self.targets.step(now)
         await self.initiators.step(now)
 
@@ -73,7 +75,7 @@ class DcService:
         if packet is None:
             return
         peer = Peer(row["src_gid"].to_bytes(16, "little"), row["src_mac"].to_bytes(6, "little"))
-        now = await self._connections.now()
+        now = self._now()
         if isinstance(packet, Connect):
             await self.targets.connect(now, packet, peer, row["gid_index"])
         elif isinstance(packet, Disconnect):

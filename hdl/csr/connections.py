@@ -41,14 +41,6 @@ def connections() -> Block:
                 "moves packets",
             ),
             Register("dropped", (ro("value", 32, "packets that have found no room, mod 2**32"),)),
-            Register(
-                "now_low",
-                (ro("value", 32, "cycles of the core's clock since a reset of the rooms"),),
-            ),
-            Register(
-                "now_high",
-                (ro("value", 32, "upper bits, as they were when `now_low` was read last"),),
-            ),
             Register("qp", (rw("value", QP_BITS, "pair of which `asked` tells"),)),
             Register(
                 "asked",

@@ -14,7 +14,7 @@ class ConnectionPort(Signature):
     """Seen from the registers. ``received``: packets that have come; ``sent``: those to send.
     ``qp``: of which ``asked``, ``destination`` and ``stream`` tell, a cycle later; ``forget``:
     pulse, nothing is asked by ``qp``. ``asks`` counts requests that were held, ``dropped`` packets
-    without room; ``now``: cycles since a reset of the rooms."""
+    without room."""
 
     def __init__(self):
         super().__init__(
@@ -28,6 +28,5 @@ class ConnectionPort(Signature):
                 "stream": In(DC_STREAM),
                 "asks": In(8),
                 "dropped": In(32),
-                "now": In(64),
             }
         )

@@ -71,7 +71,6 @@ class Connections(wiring.Component):
             m.d.sync += port.dropped.eq(port.dropped + 1)
         self._send(m)
         self._ask(m)
-        m.d.sync += port.now.eq(port.now + 1)
         keeps_offers(m, platform, self)
         return m
 

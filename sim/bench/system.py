@@ -13,6 +13,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Event, Timer
 
+from firmware.machine import Machine
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi.enums import Access, Mtu, QpType
@@ -72,8 +73,8 @@ class Node:
         self.ordinal: int = 0 if beside is None else beside.ordinal + 1
         if beside is None:
             self.registers = Registers(testbench.management[index], testbench.config)
-            random = Random(index).getrandbits  # so that each run is the same
-            self.firmware = Firmware(self.registers, testbench.config, random=random)
+            machine = Machine(self.host.now, Random(index).getrandbits)  # each run is the same
+            self.firmware = Firmware(self.registers, testbench.config, machine=machine)
         else:
             self.registers, self.firmware = beside.registers, beside.firmware
         self.function = self.firmware.functions[self.ordinal]

@@ -190,10 +190,10 @@ class FakeHardware:
 class Bench:
     """A firmware on a fake hardware; ``ok`` and ``err`` send one command of ``function``."""
 
-    def __init__(self, *, config=CONFIG, qp_types=ALL_TYPES):
+    def __init__(self, *, config=CONFIG, qp_types=ALL_TYPES, machine=None):
         self.hardware = FakeHardware()
         self.hardware.queue_bits = config.number_bits["queues"]
-        self.firmware = Firmware(self.hardware, config, qp_types=qp_types)
+        self.firmware = Firmware(self.hardware, config, qp_types=qp_types, machine=machine)
         self.function = self.firmware.functions[0]
         finish(self.firmware.step())
 

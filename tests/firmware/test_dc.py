@@ -19,6 +19,7 @@ from firmware.dc.packets import (
     keep_ns,
     parse,
 )
+from firmware.machine import Machine
 from firmware.takeover import JournalKeeper
 from hdl.abi.enums import ControlCommand as C
 from hdl.abi.enums import EventType, RdmaFeature, WcStatus
@@ -43,14 +44,11 @@ WAY = dict(pdn=0, dc_key=KEY, dgid=PEER, sgid_index=1, hop_limit=64, dmac=MAC)
 
 
 class FakeConnections:
-    """``ConnectionHardware`` in memory. ``sent``: packets; ``waits``: pair -> destination and
-    stream."""
+    """``ConnectionHardware`` in memory, and the firmware's clock: ``time``, ns. ``sent``: packets;
+    ``waits``: pair -> destination and stream."""
 
     def __init__(self):
         self.time, self.inbox, self.sent, self.waits = 0, [], [], {}
-
-    async def now(self):
-        return self.time
 
     async def asks(self):
         return len(self.waits)
@@ -76,7 +74,8 @@ class DcBench(Bench):
     def __init__(self, *, config=DC, state=S.RTR):
         FakeHardware.connections = self.net = FakeConnections()
         try:
-            super().__init__(config=config, qp_types=ALL_TYPES | {*DC_TYPES})
+            machine = Machine(clock=lambda: self.net.time)
+            super().__init__(config=config, qp_types=ALL_TYPES | {*DC_TYPES}, machine=machine)
         finally:
             FakeHardware.connections = None
         self.hardware.features = FEATURES
