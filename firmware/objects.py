@@ -247,8 +247,8 @@ class Handles(Generic[T]):
 
     @property
     def scarce(self) -> bool:
-        """Whether less than an eighth of the numbers is free."""
-        return 8 * len(self._free) < self._count - self._reserved
+        """Whether no more than an eighth of the numbers is free."""
+        return 8 * len(self._free) <= self._count - self._reserved
 
     def lend(self, number: int | None = None) -> int:
         """The highest free number, or ``number``, which nobody gets until ``give_back``; Refused

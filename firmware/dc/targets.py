@@ -216,21 +216,16 @@ class Targets:
     async def _accept(
         self, now: int, packet: Connect, dct: Qp, peer: Peer, gid_index: int
     ) -> Context | None:
-        """Makes an end; None when there is no row, or no room for its READs."""
+        """Makes an end; None when there are few rows, or no room for its READs."""
         objects, counts, asked = self._objects(), self.counts(dct), self._asked(dct)
         try:
+            if objects.qps.scarce:
+                raise Refused("The last eighth of the rows is for queue pairs")
             part = objects.slices.take(min(packet.depth, asked.depth))
         except Refused:
-            part = None
-        try:
-            pair = objects.qps.lend() if part is not None else None
-        except Refused:
-            pair = None
-        if part is None or pair is None:
-            if part is not None:
-                objects.slices.give(part)
             counts.refused_busy = counts.refused_busy + 1 & 0xFFFF_FFFF
             return None
+        pair = objects.qps.lend()
         counts.connects = counts.connects + 1 & 0xFFFF_FFFF
         context = granted(packet, asked, objects.next_qpn(pair), peer, now)
         attrs = Values(dict(dct.attrs))

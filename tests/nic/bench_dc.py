@@ -2,11 +2,10 @@
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Timer
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus, WrOpcode
 from sim.guest.verbs import FastMR, query_dct
-from tests.nic.dc import Dc
+from tests.nic.dc import Dc, all_free, three_targets_in_turn
 from tests.nic.initiator import RIGHTS
 
 
@@ -48,16 +47,6 @@ async def every_operation(p):
     await p.well()
 
 
-async def all_free(p):
-    """All connections end by themselves, when nothing is sent any more."""
-    for target in p.targets:
-        for _ in range(100):
-            if not (asked := await query_dct(target.qp)).contexts:
-                break
-            await Timer(20, "us")
-        assert (asked.contexts, asked.state) == (0, 1)
-
-
 @cocotb.test()
 async def t_d1_every_operation(dut):
     """T-D1."""
@@ -71,23 +60,7 @@ async def t_d1_every_operation(dut):
 async def t_d2_three_targets_in_turn(dut):
     """T-D2: one initiator and three targets on two cards, each request to the next one: all arrive
     in order, and no connection is left."""
-    p = await Dc.up(dut, targets=2)
-    p.targets.append(await type(p.targets[0]).up(p.node))
-    p.ways.append(await p.way(p.targets[2]))
-    count = 24
-    for target in p.targets:
-        await target.post(*range(count // 3))
-    await p.qp.post_send([p.send(64 * n, 300, n, to=n % 3) for n in range(count)])
-    assert [wc.wr_id for wc in await p.good(count)] == list(range(count))
-    for place, target in enumerate(p.targets):
-        for turn, wc in enumerate(await target.done(count // 3)):
-            assert (wc.wr_id, wc.qp_num) == (turn, target.qp.qp_num)
-            at = 64 * (3 * turn + place)
-            assert np.array_equal(target.mr.read(300, 1024 * turn), p.data[at : at + 300])
-    await all_free(p)
-    for target in p.targets:
-        assert (await query_dct(target.qp)).connects == count // 3
-    await p.well()
+    await three_targets_in_turn(dut, 24)
 
 
 @cocotb.test()

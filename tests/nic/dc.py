@@ -1,5 +1,8 @@
 """Two whole cards with DC: initiators on the first one, targets on the second one or on both."""
 
+import numpy as np
+from cocotb.triggers import Timer
+
 from hdl.abi.enums import Mtu, QpState, QpType
 from sim.bench.system import System
 from sim.guest.verbs import (
@@ -11,11 +14,16 @@ from sim.guest.verbs import (
     QPAttr,
     QPInitAttr,
     SrqAttr,
+    query_dct,
 )
 from tests.nic.card import DC
-from tests.nic.initiator import CAP, DEPTH, RIGHTS, WITH_EVENTS, Receiver, Sender
+from tests.nic.initiator import CAP, DEPTH, LENGTH, RIGHTS, WITH_EVENTS, Receiver, Sender
 
 KEY = 0x1122334455667788
+#: Requests that are under way at a time.
+ROUND = 48
+#: Time that rows rest, ns, where a test would wait for them else.
+QUARANTINE = 50_000
 
 
 class Target(Receiver):
@@ -41,6 +49,69 @@ class Target(Receiver):
             await self.qp.to_init(self.attr)
         elif state == QpState.RTR:
             await self.qp.to_rtr(self.attr)
+
+
+async def three_targets_in_turn(dut, count):
+    """One initiator and three targets on two cards, each of ``count`` requests to the next one: all
+    arrive in order, each over a connection of its own, and none is left."""
+    p = await Dc.up(dut, targets=2, deadline_cycles=10_000_000)
+    p.targets.append(await Target.up(p.node))
+    p.ways.append(await p.way(p.targets[2]))
+    for node in p.nodes:
+        node.function.commands.dc.targets.quarantine = QUARANTINE
+    for first in range(0, count, ROUND):
+        numbers = range(first, min(first + ROUND, count))
+        for place, target in enumerate(p.targets):
+            await target.post(*(n for n in numbers if n % 3 == place), size=256)
+        await p.qp.post_send([p.send(n, 200, n, to=n % 3) for n in numbers])
+        assert [wc.wr_id for wc in await p.good(len(numbers))] == list(numbers)
+        for place, target in enumerate(p.targets):
+            theirs = [n for n in numbers if n % 3 == place]
+            for n, wc in zip(theirs, await target.done(len(theirs)), strict=True):
+                assert (wc.wr_id, wc.qp_num, wc.byte_len) == (n, target.qp.qp_num, 200)
+                at = 256 * n % LENGTH
+                assert np.array_equal(target.mr.read(200, at), p.data[n : n + 200])
+    await all_free(p)
+    for place, target in enumerate(p.targets):
+        assert (await query_dct(target.qp)).connects == len(range(place, count, 3))
+    await p.well()
+
+
+async def more_initiators_than_contexts(dut, initiators, contexts):
+    """A target for which so many rows are left: each initiator sends a message to it, and all
+    arrive, though some are told to come again."""
+    p = await Dc.up(dut)
+    (target,) = p.targets
+    rows = target.node.function.commands.objects.qps
+    init = QPInitAttr(QpType.DCT, rcq=target.cq, srq=target.srq, dc_key=1)
+    others = []
+    while not rows.scarce:
+        others.append(await QP.create(target.pd, init))
+    for other in others[-contexts:]:
+        await other.close()
+    target.node.function.commands.dc.targets.quarantine = QUARANTINE
+    qps = [await p.initiator() for _ in range(initiators)]
+    await target.post(*range(initiators))
+    for n, qp in enumerate(qps):
+        await qp.post_send(p.send(100 * n, 100 + n, n))
+    sent = await p.cq.wait(initiators, timeout_ns=200_000_000)
+    assert sorted((wc.wr_id, wc.status) for wc in sent) == [(n, 0) for n in range(initiators)]
+    lengths = sorted(wc.byte_len for wc in await target.done(initiators))
+    assert lengths == [100 + n for n in range(initiators)]
+    asked = await query_dct(target.qp)
+    assert asked.connects == initiators and asked.refused_busy > 0
+    await all_free(p)
+    await p.well()
+
+
+async def all_free(p):
+    """All connections end by themselves, when nothing is sent any more."""
+    for target in p.targets:
+        for _ in range(100):
+            if not (asked := await query_dct(target.qp)).contexts:
+                break
+            await Timer(20, "us")
+        assert (asked.contexts, asked.state) == (0, 1)
 
 
 def address_of(node):

@@ -11,6 +11,16 @@ from sim.rtl.build import run
 @pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bench", ["dc", "dc_errors", "dc_streams"])
 def test_dc(bench, width):
+    simulate(bench, width)
+
+
+@pytest.mark.slow
+def test_dc_many():
+    """In the numbers of the specification's tests."""
+    simulate("dc_many", 64)
+
+
+def simulate(bench, width):
     run(
         testbench.build(config=NicConfig(width=width, dc=True)),
         test_module=f"tests.nic.bench_{bench}",

@@ -179,6 +179,15 @@ FAULTS = (
         ),
     ),
     Fault(
+        name="dc-targets-take-the-last-rows",
+        what="connections leave no queue pair for CREATE_QP",
+        because=FIRMWARE,
+        file="firmware/dc/targets.py",
+        old="if objects.qps.scarce:",
+        new="if not objects.qps._free:",
+        tests=("tests/firmware/test_dc.py::test_t_d3_busy",),
+    ),
+    Fault(
         name="dc-closes-before-all-is-answered",
         what="an initiator of DC closes a connection on which requests are under way",
         because=FIRMWARE,
