@@ -16,6 +16,8 @@ MAD_SIZE = 256
 CM_CLASS, CM_VERSION, BASE_VERSION, METHOD_SEND = 0x07, 2, 1, 3
 #: Service ids of ports of rdma_cm's RDMA_PS_TCP and RDMA_PS_UDP: this plus the port (Annex A11).
 SERVICE_TCP, SERVICE_UDP = 0x0000000001060000, 0x0000000001110000
+#: Those of RDMA_PS_IB, in which Linux' programs ask for XRC.
+SERVICE_IB = 0x00000000013F0000
 #: Q_Key that rdma_cm gives the queue pairs of RDMA_PS_UDP.
 UDP_QKEY = 0x01234567
 #: Leads an IPv4 address that is a GID, as number: ::ffff:0:0.
@@ -48,6 +50,15 @@ class TransportService(IntEnum):
 
     RC = 0
     UC = 1
+    #: What ``extended_transport`` says.
+    EXTENDED = 3
+
+
+class ExtendedTransport(IntEnum):
+    """The kind behind TransportService.EXTENDED (IBTA Annex A14); 0 for the other ones."""
+
+    NONE = 0
+    XRC = 1
 
 
 MAD = Header(
@@ -202,6 +213,12 @@ class Message:
 
     def __getitem__(self, field: str) -> int:
         return self.fields[field]
+
+    @property
+    def qpn(self) -> int:
+        """The queue pair that a REQ or REP is from. An XRC target stands where the number of an EE
+        context would, as it has no queue pair that sends."""
+        return self.fields["local_qpn"] or self.fields["local_eecn"]
 
     def pack(self) -> bytes:
         """The 256 bytes; ValueError for a field or private data that does not fit."""

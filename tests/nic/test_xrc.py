@@ -16,7 +16,7 @@ WIDE = {
 
 
 @pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("bench", ["xrc", "xrc_errors", "xrc_shared"])
+@pytest.mark.parametrize("bench", ["xrc", "xrc_cm", "xrc_errors", "xrc_shared"])
 def test_xrc(bench, width):
     run(
         testbench.build(config=NicConfig(width=width, xrc=True)),

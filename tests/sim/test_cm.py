@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from hdl.abi import grh, mad, mad_docs
+from hdl.abi.enums import QpType
 from hdl.abi.mad import Message, Reason, SidrStatus
 from sim.guest.cm import params
 from sim.guest.cm.manager import Connection, Event, Manager, State
 from sim.guest.cm.sidr import Service
 from sim.guest.cm.timing import Peer, Timing
+from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import gid_bytes
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
@@ -89,12 +91,17 @@ OFFSETS = [
     (mad.REQ, "pkey", 48, 0),
     (mad.REQ, "rnr_retry_count", 50, 5),
     (mad.REQ, "max_cm_retries", 51, 0),
+    (mad.REQ, "srq", 51, 4),
+    (mad.REQ, "extended_transport", 51, 5),
     (mad.REQ, "primary_local_gid", 56, 0),
     (mad.REQ, "primary_packet_rate", 91, 2),
     (mad.REQ, "primary_ack_timeout", 95, 0),
     (mad.REQ, "alternate_local_lid", 96, 0),
     (mad.REQ, "alternate_ack_timeout", 139, 0),
+    (mad.REP, "local_qpn", 12, 0),
+    (mad.REP, "local_eecn", 16, 0),
     (mad.REP, "starting_psn", 20, 0),
+    (mad.REP, "srq", 27, 3),
     (mad.REP, "local_ca_guid", 28, 0),
     (mad.REJ, "reason", 10, 0),
     (mad.SIDR_REP, "qkey", 20, 0),
@@ -525,7 +532,7 @@ def test_messages_of_linux():
     ends = gid_bytes("10.0.0.1"), gid_bytes("10.0.0.2")
     assert addresses == mad.Addresses(*ends, 0x8D35)
     assert request.private.startswith(mad.pack_addresses(*ends, 0x8D35))
-    fields = params.request_fields(params.ConnParam(ack_timeout=19), ends)
+    fields = params.request_fields(QpType.RC, params.ConnParam(ack_timeout=19), ends)
     assert fields.items() <= request.fields.items()
     assert params.refusal(request) is None
 
@@ -563,6 +570,46 @@ def test_linux_connects_and_disconnects():
     assert pair.accepted[0].remote_qpn == 0x21
 
 
+def test_an_xrc_initiator_says_nothing_of_a_responder():
+    """It asks for the extended transport XRC; who answers as a target stands where the number of an
+    EE context would, and each side knows the other one by that."""
+    pair, param = Pair(), params.ConnParam(responder_resources=3, initiator_depth=2)
+    fields = params.request_fields(QpType.XRC_INI, param, (bytes(16), bytes(16)))
+    reply = params.reply_fields(QpType.XRC_TGT, 0x21, param)
+    pair.b.listen(
+        mad.SERVICE_IB + 5,
+        lambda one: (pair.accepted.append(one), one.accept(0x21, bytes((0, 0, 1, 7)), **reply)),
+    )
+    one = pair.a.connect(B, mad.SERVICE_IB + 5, 0x12, **fields)
+    pair.settle()
+    request = pair.accepted[0].request
+    _, answer = one.events.popleft()
+    packed, replied = request.pack()[24:], answer.pack()[24:]
+    assert packed[8:16] == bytes.fromhex("00000000013f0005")
+    assert (packed[43] >> 1 & 3, packed[51] & 7, packed[51] >> 3 & 1) == (3, 1, 0)
+    assert packed[32:36] == bytes((0, 0, 0x12, 0)), "no responder resources"
+    assert packed[39] == 2 and packed[47] & 7 == packed[50] & 7 == 0, "no retries"
+    assert replied[12:15] == bytes(3) and replied[16:19] == bytes((0, 0, 0x21))
+    assert replied[24:26] == bytes((3, 0)) and replied[27] >> 4 & 1 == 1
+    assert params.accepts(QpType.XRC_TGT, request) and not params.accepts(QpType.RC, request)
+    assert one.remote_qpn == 0x21 and pair.accepted[0].remote_qpn == 0x12
+    one.establish()
+    one.disconnect()
+    pair.settle()
+    assert one.closed and pair.accepted[0].closed
+    with pytest.raises(RdmaError, match="ask for no connection"):
+        params.request_fields(QpType.XRC_TGT, param, (bytes(16), bytes(16)))
+
+
+@pytest.mark.parametrize(("service", "extended"), [(0, 1), (2, 0), (3, 0), (3, 2), (3, 7)])
+def test_unknown_transports_are_refused(service, extended):
+    ends = gid_bytes("10.0.0.1"), gid_bytes("10.0.0.2")
+    fields = params.request_fields(QpType.RC, params.ConnParam(), ends)
+    fields |= {"transport_service": service, "extended_transport": extended}
+    request = Message(mad.REQ, 1, fields, mad.pack_addresses(*ends, 1))
+    assert params.refusal(request) == Reason.INVALID_TRANSPORT
+
+
 @pytest.mark.parametrize("ends", [("10.1.2.3", "10.0.0.2"), ("fd00::1", "fd00::2")])
 def test_addresses_in_private_data(ends):
     gids = [gid_bytes(end) for end in ends]
@@ -575,7 +622,7 @@ def test_addresses_in_private_data(ends):
 
 
 def test_what_no_listener_can_serve():
-    fields = params.request_fields(params.ConnParam(), (A.gid, B.gid))
+    fields = params.request_fields(QpType.RC, params.ConnParam(), (A.gid, B.gid))
     addresses = mad.pack_addresses(A.gid, B.gid, 1)
 
     def reason(private=addresses, **more):

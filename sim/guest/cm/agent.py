@@ -32,12 +32,12 @@ from sim.guest.cm.manager import MOST_INCOMING, Connection, Event, Manager, Stat
 from sim.guest.cm.params import (
     ConnParam,
     Rejected,
+    accepts,
     agreed,
     refusal,
     reply_fields,
     request_fields,
     rts_attr,
-    transport,
 )
 from sim.guest.cm.sidr import Service
 from sim.guest.cm.timing import Peer, Timing
@@ -134,11 +134,11 @@ class ConnId:
         assert request is not None
         if self.connection.state is not State.REQ_RECEIVED:
             raise RdmaError(errno.EINVAL, f"Connection in {self.connection.state.name}")
-        if transport(qp.qp_type) != request["transport_service"]:
+        if not accepts(qp.qp_type, request):
             raise RdmaError(errno.EINVAL, f"The REQ is not for a {qp.qp_type.name} queue pair")
         param, psn = agreed(param or ConnParam(), request), self.agent.psn()
         await self._ready(qp, param, request, psn)
-        fields = reply_fields(param)
+        fields = reply_fields(qp.qp_type, qp.qp_num, param)
         self.connection.accept(qp.qp_num, param.private_data, starting_psn=psn, **fields)
         event, _ = await self._next("RTU")
         if event is not Event.ESTABLISHED:
@@ -296,9 +296,10 @@ class Agent:
 
     # Connected queue pairs ----------------------------------------------------------------------
 
-    def listen(self, port: int, backlog: int = 16) -> Listener:
-        """Takes connections to a port of RDMA_PS_TCP; ValueError when it is taken."""
-        return Listener(self, mad.SERVICE_TCP + port, backlog)
+    def listen(self, port: int, backlog: int = 16, space: int = mad.SERVICE_TCP) -> Listener:
+        """Takes connections to a port of RDMA_PS_TCP or another ``space``; ValueError when it is
+        taken."""
+        return Listener(self, space + port, backlog)
 
     async def connect(
         self,
@@ -308,6 +309,7 @@ class Agent:
         param: ConnParam | None = None,
         *,
         sgid_index: int = 0,
+        space: int = mad.SERVICE_TCP,
     ) -> ConnId:
         """Connects ``qp`` with whom the listener at ``gid`` accepts with, and brings it to RTS.
 
@@ -315,11 +317,10 @@ class Agent:
         """
         param, psn = param or ConnParam(), self.psn()
         peer, addresses = self._towards(gid, sgid_index)
-        fields = request_fields(param, (self.ctx.query_gid(1, sgid_index), peer.gid))
-        fields |= {"transport_service": transport(qp.qp_type), "starting_psn": psn}
-        service = mad.SERVICE_TCP + port
+        ends = self.ctx.query_gid(1, sgid_index), peer.gid
+        fields = request_fields(qp.qp_type, param, ends) | {"starting_psn": psn}
         private = addresses + param.private_data
-        one = ConnId(self, self.manager.connect(peer, service, qp.qp_num, private, **fields))
+        one = ConnId(self, self.manager.connect(peer, space + port, qp.qp_num, private, **fields))
         try:
             await one.connect(qp, param, psn)
         finally:

@@ -121,10 +121,11 @@ class Connection:
         self._deadline = self.manager.now() + self.timing.linger_ns
 
     def accept(self, qpn: int, private: bytes = b"", **fields: int) -> None:
-        """Answer the REQ with a REP; ``fields`` are those of ``mad.REP``."""
+        """Answer the REQ with a REP of queue pair ``qpn``; ``fields`` are those of
+        ``mad.REP``."""
         self._need(State.REQ_RECEIVED)
-        fields = {"local_ca_guid": self.manager.guid, **fields}
-        data = self._message("REP", private, local_qpn=qpn, **fields)
+        fields = {"local_qpn": qpn, "local_ca_guid": self.manager.guid, **fields}
+        data = self._message("REP", private, **fields)
         self.local_qpn = qpn
         self._ask(data, State.REP_SENT)
 
@@ -182,7 +183,7 @@ class Connection:
 
     def _on_rep(self, message: Message) -> None:
         if self.state is State.REQ_SENT:
-            self.remote_id, self.remote_qpn = message["local_comm_id"], message["local_qpn"]
+            self.remote_id, self.remote_qpn = message["local_comm_id"], message.qpn
             self._settle(State.REP_RECEIVED)
             if lost := self.manager._connected(message, self.peer):
                 self.reject(reason=Reason.STALE_CONNECTION)
@@ -371,7 +372,7 @@ class Manager:
         timing = Timing(message["local_cm_response_timeout"], message["max_cm_retries"])
         transaction = message.transaction_id
         one = Connection(self, peer, number, transaction, State.REQ_RECEIVED, timing)
-        one.remote_id, one.remote_qpn = message["local_comm_id"], message["local_qpn"]
+        one.remote_id, one.remote_qpn = message["local_comm_id"], message.qpn
         one.request, one.remote_card = message, _card(message, peer)
         self._connections[number] = one
         listener(one)
@@ -379,7 +380,7 @@ class Manager:
     def _connected(self, message: Message, peer: Peer) -> list[Connection]:
         """The connections of the queue pair that sends this REQ or REP. There should be none: its
         side has forgotten them, so they are stale (IBTA vol 1, 12.9.8.3.1)."""
-        sender = _card(message, peer), message["local_qpn"]
+        sender = _card(message, peer), message.qpn
         return [
             one
             for one in self._connections.values()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hdl.abi import mad
 from hdl.abi.enums import Mtu, QpType
-from hdl.abi.mad import Message, Reason, TransportService
+from hdl.abi.mad import ExtendedTransport, Message, Reason, TransportService
 from sim.guest.cm.timing import Peer
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import AHAttr, GlobalRoute, QPAttr
@@ -18,15 +18,21 @@ from sim.guest.verbs import AHAttr, GlobalRoute, QPAttr
 __all__ = [
     "ConnParam",
     "Rejected",
+    "accepts",
     "agreed",
     "refusal",
     "reply_fields",
     "request_fields",
     "rts_attr",
-    "transport",
 ]
 
-_SERVICES = {QpType.RC: TransportService.RC, QpType.UC: TransportService.UC}
+Transport = tuple[TransportService, ExtendedTransport]
+_RC: Transport = (TransportService.RC, ExtendedTransport.NONE)
+_UC: Transport = (TransportService.UC, ExtendedTransport.NONE)
+_XRC: Transport = (TransportService.EXTENDED, ExtendedTransport.XRC)
+#: What a REQ calls the type of queue pair that asks, and of the one that answers.
+_ASKS = {QpType.RC: _RC, QpType.UC: _UC, QpType.XRC_INI: _XRC}
+_ANSWERS = {QpType.RC: _RC, QpType.UC: _UC, QpType.XRC_TGT: _XRC}
 _HOP_LIMIT = 64
 #: LID that stands for none, as Linux fills it in on Ethernet.
 _NO_LID = 0xFFFF
@@ -61,21 +67,31 @@ class Rejected(RdmaError):
         super().__init__(errno.ECONNREFUSED, f"Connection rejected: reason {self.reason}, {name}")
 
 
-def transport(qp_type: QpType) -> TransportService:
-    """What a REQ calls a type of queue pair; RdmaError(EINVAL) for one that is not connected."""
-    try:
-        return _SERVICES[qp_type]
-    except KeyError:
-        raise RdmaError(errno.EINVAL, f"{qp_type.name} queue pairs are not connected") from None
+def accepts(qp_type: QpType, request: Message) -> bool:
+    """Whether the REQ is for such a queue pair."""
+    found = request["transport_service"], request["extended_transport"]
+    return _ANSWERS.get(qp_type) == found
 
 
-def request_fields(param: ConnParam, ends: tuple[bytes, bytes]) -> dict[str, int]:
-    """The fields of a REQ that come from ``param`` and from both GIDs."""
-    return {
+def request_fields(qp_type: QpType, param: ConnParam, ends: tuple[bytes, bytes]) -> dict[str, int]:
+    """The fields of a REQ that come from the queue pair, from ``param`` and from both GIDs.
+
+    RdmaError(EINVAL) for a type that asks for no connection. An XRC initiator tells nothing of a
+    responder, as it has none.
+    """
+    if qp_type not in _ASKS:
+        raise RdmaError(errno.EINVAL, f"{qp_type.name} queue pairs ask for no connection")
+    service, extended = _ASKS[qp_type]
+    responder = {
         "responder_resources": param.responder_resources,
-        "initiator_depth": param.initiator_depth,
         "retry_count": param.retry_count,
         "rnr_retry_count": param.rnr_retry_count,
+    }
+    return {
+        **({} if extended is ExtendedTransport.XRC else responder),
+        "transport_service": service,
+        "extended_transport": extended,
+        "initiator_depth": param.initiator_depth,
         "pkey": 0xFFFF,
         "path_mtu": param.path_mtu,
         "primary_local_lid": _NO_LID,
@@ -87,13 +103,16 @@ def request_fields(param: ConnParam, ends: tuple[bytes, bytes]) -> dict[str, int
     }
 
 
-def reply_fields(param: ConnParam) -> dict[str, int]:
-    """The fields of a REP that come from ``param``."""
-    return {
+def reply_fields(qp_type: QpType, qpn: int, param: ConnParam) -> dict[str, int]:
+    """The fields of a REP that come from the queue pair and from ``param``. An XRC target asks for
+    nothing, and takes from shared receive queues."""
+    fields = {
         "responder_resources": param.responder_resources,
-        "initiator_depth": param.initiator_depth,
         "rnr_retry_count": param.rnr_retry_count,
     }
+    if qp_type == QpType.XRC_TGT:
+        return fields | {"local_qpn": 0, "local_eecn": qpn, "srq": 1}
+    return fields | {"local_qpn": qpn, "initiator_depth": param.initiator_depth}
 
 
 def refusal(request: Message) -> Reason | None:
@@ -102,7 +121,7 @@ def refusal(request: Message) -> Reason | None:
         mad.unpack_addresses(request.private)
     except ValueError:
         return Reason.UNSUPPORTED
-    if request["transport_service"] not in list(TransportService):
+    if (request["transport_service"], request["extended_transport"]) not in _ANSWERS.values():
         return Reason.INVALID_TRANSPORT
     if request["path_mtu"] not in list(Mtu):
         return Reason.INVALID_MTU
@@ -128,7 +147,7 @@ def rts_attr(param: ConnParam, answer: Message, peer: Peer, mac: bytes, psn: int
     route = GlobalRoute(dgid=peer.gid, sgid_index=peer.sgid_index, hop_limit=_HOP_LIMIT)
     return QPAttr(
         path_mtu=param.path_mtu,
-        dest_qp_num=answer["local_qpn"],
+        dest_qp_num=answer.qpn,
         sq_psn=answer["starting_psn"],
         rq_psn=psn,
         max_rd_atomic=min(param.initiator_depth, answer["responder_resources"]),
