@@ -16,7 +16,7 @@ class FreeList(wiring.Component):
 
     Members: ``room``: an entry is free; ``number`` is the next one. ``take`` (a cycle, with
     ``room``): ``number`` is the user's now. ``give`` (a cycle, also with ``take``): ``given`` is
-    free again.
+    free again. ``count``: of those that are free, a cycle late.
     Latency: ``take`` may come ``LATENCY`` cycles after another one; ``room`` comes 2 cycles after
     ``give`` to an empty list, as ``give`` is known late. Throughput: an entry is taken in
     ``LATENCY`` cycles, and given back in a cycle. Errors: none; the user must keep to this.
@@ -37,6 +37,7 @@ class FreeList(wiring.Component):
                 "take": In(1),
                 "give": In(1),
                 "given": In(bits),
+                "count": Out(range(self._entries + 1)),
                 "ready": Out(1),
             }
         )
@@ -46,8 +47,7 @@ class FreeList(wiring.Component):
         bits = ceil_log2(self._entries)
         m.submodules.ring = ring = Ram(shape=bits, depth=self._entries)
         head, tail = Signal(bits), Signal(bits)
-        gave = Signal()  # an entry was given back in the cycle before,
-        count = Signal(range(self._entries + 1))  # ... which this does not have
+        gave, count = Signal(), self.count  # an entry was given back in the cycle before
         m.d.comb += [
             ring.read0.index.eq(head),
             ring.read0.enable.eq(1),

@@ -143,6 +143,7 @@ class QpFetch(data.Struct):
     reading: 1  # READs are among them: no more are asked for than can be started
     polled: 1  # the index has been asked for since the last news of it
     blocked: 1  # the requester gave a WQE back; wait for the completer's wake
+    capped: 1  # it has its share of the outstanding table: it asks for more with the next wake
     generation: GENERATION  # what is fetched from now on belongs to it; see ``QpTx``
 
 

@@ -212,6 +212,7 @@ class Transport(wiring.Component):
         connect(m, releases.o, flipped(fetch.release))
         connect(m, requester.append, outstanding.append)
         connect(m, outstanding.places, requester.places)
+        m.d.comb += scheduler.share.eq(outstanding.share)
         m.submodules.sinks = sinks = SinkPool(config=self._config)
         connect(m, sinks.short, requester.short_sinks)
         connect(m, sinks.long, requester.long_sinks)

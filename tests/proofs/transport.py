@@ -35,7 +35,7 @@ def _window(m: Module) -> None:
     row = Signal(QpFetch)
     m.d.comb += row.eq(AnyConst(len(row.as_value())))
     rows = (dut.cfg, dut.ack, dut.tx, dut.sent, dut.high, dut.oldest)
-    for port in (*rows, dut.flags, dut.notified):
+    for port in (*rows, dut.flags, dut.notified, dut.share):
         value = Value.cast(port)
         m.d.comb += value.eq(AnyConst(len(value)))
     m.d.comb += [dut.fetch.eq(row), dut.row.eq(row), dut.eligible.eq(AnyConst(1))]
@@ -51,6 +51,7 @@ def _window(m: Module) -> None:
     # From the oldest WQE: the index, and the one to ask for next, which may be behind it.
     index, asked, behind, pending = (Signal(16) for _ in range(4))
     there, free = Signal(), Signal()  # something is posted; nothing else holds the QP up
+    fits, again = Signal(), Signal()  # it has less than its share; it sends again
     most = CONFIG.queue_size
     m.d.comb += [
         index.eq(dut.known - dut.oldest),
@@ -58,7 +59,12 @@ def _window(m: Module) -> None:
         behind.eq(dut.oldest - row.asked),
         pending.eq(row.position - dut.sent),
         there.eq((index <= most) & (left != 0) & ((asked > most) | (asked < index))),
-        free.eq(~row.reading & (under_way == 0) & (pending <= limit)),
+        fits.eq(asked[15] | (asked < dut.share)),
+        again.eq((row.asked - dut.high)[15]),
+        free.eq(~row.reading & (under_way == 0) & (pending <= limit) & fits),
+        Assume(dut.share != 0),
+        Assert(~over | (dut.count == 0) | fits | again),
+        Assert(~over | fits | dut.asked_row.capped),
         Assume((asked <= most) | (behind <= most)),
         Assume(row.ahead <= AHEAD),
         limit.eq(Mux((1 << row.ahead) < CONFIG.send_lines, 1 << row.ahead, CONFIG.send_lines)),
@@ -215,8 +221,9 @@ PROOFS = (
     ),
     Proof(
         "fetch-window",
-        "No turn asks for more WQEs than may be under way, nor for one that is not known; and one "
-        "asks for some when there are and none is under way, however far the QP has gone back.",
+        "No turn asks for more WQEs than may be under way, nor for one that is not known, nor for "
+        "a new one of a QP that has its share of the outstanding table; and one asks for some when "
+        "there are and none is under way, however far the QP has gone back.",
         _window,
         Force("hdl.transport.send.fetch_turn:FetchTurn", "room", plus(1)),
         depth=6,

@@ -16,8 +16,9 @@ class Places(wiring.Component):
     ``FreeList`` behind a stream: its user needs to know nothing of when it may take. The place at
     hand is nobody's.
     Members: ``o``: a free place; it is its taker's. ``any``: there is one, or one is on its way: it
-    comes whatever its user does. ``give`` (a cycle): ``given`` is free again, a cycle later, as it
-    is known late. ``back``: likewise at once, but it waits for those. ``ready``: see ``FreeList``.
+    comes whatever its user does. ``count``: how many are free. ``give`` (a cycle): ``given`` is
+    free again, a cycle later, as it is known late. ``back``: likewise at once, but it waits for
+    those. ``ready``: see ``FreeList``.
     Latency: 2 cycles from a place that is taken to the next. Throughput: one is taken in
     ``FreeList.LATENCY`` cycles; one is given back in a cycle.
     Errors: none; nobody may give what is not his. Reset: all are free, after ``places`` cycles.
@@ -29,6 +30,7 @@ class Places(wiring.Component):
             {
                 "o": Out(stream.Signature(bits)),
                 "any": Out(1),
+                "count": Out(range(places + 1)),
                 "give": In(1),
                 "given": In(bits),
                 "back": In(stream.Signature(bits)),
@@ -45,6 +47,7 @@ class Places(wiring.Component):
         m.d.comb += [
             self.ready.eq(free.ready),
             self.any.eq(self.o.valid | free.room),
+            self.count.eq(free.count),
             self.back.ready.eq(~give & free.ready),
             free.give.eq(give | (self.back.valid & self.back.ready)),
             free.given.eq(given),

@@ -16,6 +16,7 @@ from hdl.ports.rows import ReadSink
 from ..recovery.qp_timers import TimerKind, TimerSet
 from .places import Places
 from .pool import OutstandingPool, link_row
+from .share import share_of
 from .types import Append, Fail, Finish, Look, Pop
 
 __all__ = ["OutstandingTable"]
@@ -84,22 +85,20 @@ class _Head(data.Struct):
 class OutstandingTable(wiring.Component):
     """Keeps, for each QP, the WQEs that wait for acknowledgement, oldest first.
 
-    The pool has ``config.outstanding`` entries for all QPs together. Requester: ``places`` (a free
-    one, to be taken for the next append), ``append``, ``finish``, ``fail``. Completer: ``head_req``
-    -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (removes it). Firmware: ``drop`` (QP;
-    gives back all its entries, when the QP goes to RESET, and ``dropped``, for a cycle each, the
-    sinks of its READs). ``poke`` Out, to the receive side: the oldest entry of a watched list may
-    be finishable. A list is watched from its first entry with a status, or from a look with
-    ``stopped``, until ``drop``; every append, finish, fail and pop of such a list gives a poke. So
-    does the append of an entry that no answer ends (``Append.unsent``), the pop of the one before
-    it, and a finish with ``ends`` of the oldest entry: what ends the oldest one looks at the next.
-    ``timer`` Out: the QP has another answer to wait for from now on, or none. It says so in the
-    order of the operations, the cycle behind each, and must be taken at once. The completer has
-    ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other is, and nothing
-    that it does waits for what it asks.
-
-    The lists share a pool of entries (``OutstandingPool``), of which ``Places`` knows the free
-    ones.
+    The lists share a pool of ``config.outstanding`` entries (``OutstandingPool``). Scheduler:
+    ``share``, as many as one QP may have. Requester: ``places`` (a free one, to be taken for the
+    next append), ``append``, ``finish``, ``fail``. Completer: ``head_req`` -> ``head_rsp`` (oldest
+    entry, or not ``valid``), ``pop`` (removes it). Firmware: ``drop`` (QP; gives back all its
+    entries, when the QP goes to RESET, and ``dropped``, for a cycle each, the sinks of its READs).
+    ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
+    is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
+    every append, finish, fail and pop of such a list gives a poke. So does the append of an entry
+    that no answer ends (``Append.unsent``), the pop of the one before it, and a finish with
+    ``ends`` of the oldest entry: what ends the oldest one looks at the next. ``timer`` Out: the QP
+    has another answer to wait for from now on, or none. It says so in the order of the operations,
+    the cycle behind each, and must be taken at once. The completer has ``head_req`` or ``pop``
+    valid, never both: so each is ready whatever the other is, and nothing that it does waits for
+    what it asks.
 
     Latency: each operation takes 2 or 3 cycles, one at a time, a pop behind its look 1, and with
     the next look 2; ``fail`` and ``drop`` walk the list, 2 cycles an entry (both are rare).
@@ -113,6 +112,7 @@ class OutstandingTable(wiring.Component):
         super().__init__(
             {
                 "places": Out(stream.Signature(16)),
+                "share": Out(16),
                 "append": In(stream.Signature(Append)),
                 "finish": In(stream.Signature(Finish)),
                 "fail": In(stream.Signature(Fail)),
@@ -153,6 +153,7 @@ class OutstandingTable(wiring.Component):
             ),
         ]
         m.d.comb += [self.timer.valid.eq(now.timed), self.poke.valid.eq(now.pokes | now.hits)]
+        m.d.comb += self.share.eq(share_of(m, free.count, self._entries))
         stays, late = self.poke.valid & ~self.poke.ready, head.watched & lists.read0.row.watched
         m.d.sync += [now.timed.eq(0), now.hits.eq(0), now.pokes.eq(stays | head.pokes | late)]
         with m.FSM(name="operation") as operation:

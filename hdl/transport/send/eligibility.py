@@ -13,13 +13,21 @@ from amaranth.hdl import Module, Mux, Signal, Value, ValueLike
 from hdl.ports.jobs import SendWqe
 from hdl.ports.rows import QpCfg, QpState
 
-__all__ = ["Holds", "behind_reads", "eligible", "queue_holds", "limit_reads", "wqe_holds"]
+__all__ = [
+    "Holds",
+    "behind_reads",
+    "eligible",
+    "queue_holds",
+    "limit_reads",
+    "repeats",
+    "wqe_holds",
+]
 
 #: States in which the requester sends, and in SQD only what has begun;
 SENDING = (QpState.RTS, QpState.SQD)
 #: and those in which WQEs are fetched, as they are flushed in ERR.
 FETCHING = (*SENDING, QpState.ERR)
-#: READs that a QP sends again in a turn, at most.
+#: WQEs whose number is limited that a QP sends again in a turn, at most.
 MOST = 8
 
 
@@ -54,6 +62,12 @@ def behind_reads(wqe: SendWqe, reads: Value, most: Value) -> Value:
     return (wqe.operation.data & (reads >= most)) | (wqe.fence & (reads != 0))
 
 
+def repeats(begun: Value) -> Value:
+    """Return how many of the ``begun`` WQEs, which are to be sent again, are asked for in a turn.
+    These have entries of the outstanding table already, and READs among them count already."""
+    return Mux(begun[3:].any(), MOST, begun[:3])
+
+
 def limit_reads(
     m: Module, startable: Signal, *, reads: Value, most: Value, unbegun: Value, begun: Value
 ) -> None:
@@ -64,7 +78,7 @@ def limit_reads(
     spare = most - unbegun[:8] - reads
     m.d.sync += startable.eq(0)
     with m.If(unbegun[15]):
-        m.d.sync += startable.eq(Mux(begun[3:].any(), MOST, begun[:3]))
+        m.d.sync += startable.eq(repeats(begun))
     with m.Elif(~unbegun[8:].any() & (spare >= 0)):
         m.d.sync += startable.eq(spare)
     # Without a READ that would wake the QP one is always asked for: the requester gives back what

@@ -9,7 +9,7 @@ from hdl.config import NicConfig
 from hdl.ports.activations import SendFlags
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpTx
 
-from .eligibility import limit_reads
+from .eligibility import limit_reads, repeats
 from .prefetch_window import AHEAD
 
 __all__ = ["BATCH", "FetchTurn", "is_newer"]
@@ -46,19 +46,21 @@ class FetchTurn(wiring.Component):
 
     WQEs are prefetched as far as their window allows (``prefetch_window``), unless more than that
     many wait to be sent. A QP that READs asks for no more than the requester can start
-    (docs/transport.md). The avail index is polled when all that is known has been asked for, and
+    (docs/transport.md). No QP asks for more than its share of the outstanding table, but for what
+    has its entry already. The avail index is polled when all that is known has been asked for, and
     after a doorbell that does not carry it; once, until there is news.
 
     Members: ``cfg``, ``ack``, ``tx``, ``fetch``: the QP's rows as the tables show them; ``row`` and
     ``sent``, ``high`` and ``oldest``: the last one, and the positions of ``tx`` and of ``ack``, a
     cycle later. ``eligible``: nothing holds the QP (``eligibility``); ``drains``: only WQEs that
-    have begun. Steps, each for a cycle, the next one in the next cycle: ``take``, with the
-    ``flags`` and the avail index ``notified`` of the activation; ``weigh``; ``decide``. With
-    ``take``: ``needless``, a wake that means nothing to the QP. With ``weigh``: ``notified_row``,
-    the row with what the activation tells; ``serves``, the turn goes on. From the cycle after
-    ``decide`` on: ``count`` WQEs are asked for, from ``position`` on, by the avail index ``known``;
-    ``poll``: the index is polled behind them; ``more``: the QP gets another turn; ``asked_row``:
-    its row then. ``half``: of what may be prefetched, a cycle after the rows.
+    have begun. ``share``: of the outstanding table. Steps, each for a cycle, the next one in the
+    next cycle: ``take``, with the ``flags`` and the avail index ``notified`` of the activation;
+    ``weigh``; ``decide``. With ``take``: ``needless``, a wake that means nothing to the QP. With
+    ``weigh``: ``notified_row``, the row with what the activation tells; ``serves``, the turn goes
+    on. From the cycle after ``decide`` on: ``count`` WQEs are asked for, from ``position`` on, by
+    the avail index ``known``; ``poll``: the index is polled behind them; ``more``: the QP gets
+    another turn; ``asked_row``: its row then. ``half``: of what may be prefetched, a cycle after
+    the rows.
 
     Latency: 3 cycles. Throughput: one turn at a time. Errors: an index that cannot be true is left
     out. Reset: none needed.
@@ -78,6 +80,7 @@ class FetchTurn(wiring.Component):
                 "oldest": In(16),
                 "eligible": In(1),
                 "drains": In(1),
+                "share": In(16),
                 "flags": In(SendFlags),
                 "notified": In(16),
                 "take": In(1),
@@ -106,15 +109,16 @@ class FetchTurn(wiring.Component):
         wakes = (self.flags & SendFlags.WAKE) != 0
         again = (self.flags & SendFlags.AGAIN) != 0
         carries_now = (self.flags & SendFlags.NEXT) != 0
-        # A wake is of interest to a QP that is blocked or READs.
-        m.d.comb += self.needless.eq((self.flags == SendFlags.WAKE) & ~row.blocked & ~row.reading)
+        # A wake is of interest to a QP that is blocked, that READs, or that has its share.
+        waits = row.blocked | row.reading | row.capped
+        m.d.comb += self.needless.eq((self.flags == SendFlags.WAKE) & ~waits)
         with m.If(self.take):
             m.d.sync += [
                 notified.eq(self.notified),
                 carries.eq(carries_now),
                 rings.eq(doorbell & (~carries_now | wakes)),
                 blocked.eq(row.blocked & ~wakes),
-                self.serves.eq(self.eligible & (row.blocked | row.reading | doorbell | again)),
+                self.serves.eq(self.eligible & (waits | doorbell | again)),
                 self.position.eq(row.asked),
                 distances.notified.eq(self.notified - self.oldest),
                 distances.known.eq(row.available - self.oldest),
@@ -137,9 +141,10 @@ class FetchTurn(wiring.Component):
             row_now.polled.eq(row.polled & ~news & ~rings),
             row_now.blocked.eq(blocked),
         ]
-        room, startable = self._limits(m, distances, reads)
+        room, startable, capped = self._limits(m, distances, reads)
         most = Mux(room < startable, room, startable)
         some = self._count(m, distances, most, news, rings)
+        m.d.comb += self.asked_row.capped.eq(capped)
         if checked(platform):
             self._contract(m, platform, (distances, reads, some))
         return m
@@ -147,7 +152,8 @@ class FetchTurn(wiring.Component):
     def _contract(self, m: Module, platform, facts: tuple[Signal, ...]) -> None:
         """A QP whose turn is over, and which gets no other, waits for something that activates it
         again: an answer to what it has asked for, a WQE that the requester is to begin, a READ that
-        is to end. Or nothing is known that it has not asked for, or it is being drained."""
+        is to end, or any WQE if it has its share. Or nothing is known that it has not asked for, or
+        it is being drained."""
         distances, reads, some = facts
         decided, asked = Signal(), self.asked_row
         m.d.sync += decided.eq(self.decide)
@@ -156,10 +162,13 @@ class FetchTurn(wiring.Component):
         # An index that cannot be true is left out until the next doorbell.
         nothing = ~some & (asked.polled | (asked.asked != asked.available))
         waits = self.more | self.poll | answers | begins | nothing | (reads != 0) | self.drains
+        waits |= asked.capped & (distances.asked != 0)
         require(m, platform, ~decided | waits, "no QP sleeps that has WQEs to ask for")
 
-    def _limits(self, m: Module, distances: Signal, reads: Signal) -> tuple[Signal, Signal]:
-        """How many may be asked for: by what is under way, and by the READs that may start."""
+    def _limits(self, m: Module, distances: Signal, reads: Signal) -> tuple[Signal, ...]:
+        """How many may be asked for: by what is under way, and by the READs that may start or the
+        QP's share of the outstanding table; and whether it has that. When little is free it is one
+        at a time, as a batch would be more than the share."""
         row, config = self.row, self._config
         limits = Array([min(1 << n, config.send_lines) for n in range(AHEAD + 1)])
         limit, most_reads, drains = Signal(8), Signal(8), Signal()
@@ -173,6 +182,9 @@ class FetchTurn(wiring.Component):
         few = (row.ahead == AHEAD) | (distances.pending <= limit)
         # READs that have begun count already, and may be sent again whatever the limit is.
         again = distances.unbegun[15]
+        scarce, crowded, capped = Signal(), Signal(), Signal()
+        m.d.sync += scarce.eq(self.share < BATCH)
+        m.d.comb += crowded.eq(~distances.asked[15] & (distances.asked >= self.share))
         with m.If(self.weigh):
             m.d.sync += [
                 room.eq(Mux((distances.under_way < limit) & few, limit - distances.under_way, 0)),
@@ -186,10 +198,13 @@ class FetchTurn(wiring.Component):
                 begun=distances.begun,
             )
             with m.If(~row.reading & ~drains):
-                m.d.sync += startable.eq(BATCH)
-            with m.If(drains & ~again):
+                m.d.sync += startable.eq(Mux(scarce, 1, BATCH))
+            with m.If(crowded & again):
+                m.d.sync += startable.eq(repeats(distances.begun))
+            with m.If((crowded | drains) & ~again):
                 m.d.sync += startable.eq(0)
-        return room, startable
+            m.d.sync += capped.eq(crowded)
+        return room, startable, capped
 
     def _count(
         self, m: Module, distances: Signal, most: Value, news: Signal, rings: Signal

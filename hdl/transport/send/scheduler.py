@@ -36,14 +36,14 @@ class Scheduler(wiring.Component):
     Parameter ``paced``: QPs have rate limiters (docs/recipes.md). Members: ``doorbell`` (flags
     DOORBELL, and NEXT with the avail index as data), ``wake`` (QP, from the completer),
     ``activate`` (from the firmware after a change of state: DOORBELL and WAKE), ``rewind`` (from
-    the requester); ``context``, ``row_write``: the rows of a QP, and the writes of its own;
+    the requester); ``share``: as many entries of the outstanding table as a QP may have;
+    ``context``, ``row_write``: the rows of a QP, and the writes of its own;
     ``fetch_req``/``fetch_rsp`` to the fetch engine; ``spent``, if QPs are ``paced``: whether the
     rate limiter has no credit for a QP. It activates the QP with AGAIN when it has. ``wqe`` to the
     requester: OK and WQE_ERROR answers, per QP in queue order; ``others``: of another QP than the
     one that was taken last there is one, a cycle later; ``release``: lines of answers that a rewind
     has made stale; ``started`` from the requester, a QP of which it has begun a message above
-    ``few_bytes``; ``moves``: what it says of a row may be ahead of a
-    rewind.
+    ``few_bytes``; ``moves``: what it says of a row may be ahead of a rewind.
 
     Who is next: a QP that may have more goes to the end of the list, so QPs share the fetch engine
     evenly, up to ``BATCH`` WQEs a turn. How far ahead: ``FetchTurn`` works out what a turn asks
@@ -69,6 +69,7 @@ class Scheduler(wiring.Component):
                 "doorbell": In(activations),
                 "wake": In(stream.Signature(QpNumber)),
                 "activate": In(activations),
+                "share": In(16, init=0xFFFF),
                 "rewind": In(stream.Signature(Rewind)),
                 "started": In(stream.Signature(QpNumber)),
                 "moves": In(1),
@@ -248,6 +249,7 @@ class Scheduler(wiring.Component):
         m.d.comb += [
             drains.eq(cfg.state == QpState.SQD),  # what has begun goes on
             turn.drains.eq(drains),
+            turn.share.eq(self.share),
             self.row_write.row.eq(row),
             turn.cfg.eq(cfg),
             turn.sent.eq(sent),

@@ -1,0 +1,23 @@
+"""How many entries of the outstanding table one QP may have."""
+
+from amaranth.hdl import Module, Signal, Value
+
+__all__ = ["share_of"]
+
+#: Whatever is free: positions are compared modulo 65536.
+MOST = 0x7FFF
+
+
+def share_of(m: Module, free: Value, entries: int) -> Signal:
+    """Return twice the number of ``free`` ones of the ``entries``, and at least one, a cycle later.
+
+    A dynamic threshold (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
+    packet switches", 1998). A QP that is alone gets two thirds of the table. Of n QPs whose peers
+    never answer, all together leave one part in 2n + 1, as each has twice what is free.
+    """
+    share = Signal(16)
+    m.d.sync += share.eq(free << 1 | 1)
+    if entries > MOST >> 1:
+        with m.If(free > MOST >> 1):
+            m.d.sync += share.eq(MOST)
+    return share
