@@ -269,7 +269,7 @@ def datagram(p, side, sges, ah=None, *, qkey=QKEY, qpn=None, opcode=WrOpcode.SEN
 @cocotb.parametrize(kind=[QpType.UD, QpType.GSI], ipv6=[False, True])
 async def datagrams(dut, kind, ipv6):
     """SENDs with and without immediate, both ways, of every kind of WQE: the GRH area, what lies
-    behind it, and the CQE."""
+    behind it, and the CQE. T-S4: in the place of a Q_Key with bit 31 the QP's own one goes out."""
     options = QpOptions(type=kind, qkey=QKEY, psns=(0xFFFFFE, 5))
     p = await Pair.up(dut, qp=options)
     if ipv6:

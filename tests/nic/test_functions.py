@@ -22,6 +22,11 @@ def test_broken_queues():
     play("bench_functions_broken")
 
 
+def test_isolation():
+    """What an untrusted guest, work request or peer can do."""
+    play("bench_isolation")
+
+
 def test_diagnostics():
     play("bench_diagnostics")
 
