@@ -122,9 +122,14 @@ def test_private_data_fills_the_mad():
         Message(mad.RTU, 1, {}, bytes(225)).pack()
 
 
-def test_page_is_current():
-    page = Path(__file__).resolve().parents[2] / "docs" / "cm.md"
-    assert page.read_text() == mad_docs.page()
+def test_tables_show_each_message():
+    tables = mad_docs.tables()
+    for attribute, kind in mad.MESSAGES.items():
+        assert f"| {attribute:04X}h | {kind.name} | {PRIVATE[kind.name]} bytes |" in tables
+    for header in (mad.MAD, *mad.MESSAGES.values(), mad.IP_ADDRESSES):
+        section = tables.partition(f"### {header.name}, {header.size} bytes\n")[2]
+        fields = section.partition("\n### ")[0]
+        assert all(f"| `{name}` |" in fields for name in header.fields)
 
 
 def test_connect_and_disconnect():
