@@ -83,7 +83,7 @@ LONG = "rnr_then_ok"
 
 
 def table() -> list[str]:
-    """What becomes of each golden capture: rows of the table in docs/replay.md."""
+    """What becomes of each golden capture: the lines of tests/data/golden/replayed.txt."""
     from sim.replay.plan import Plan
 
     rows = []
@@ -98,5 +98,6 @@ def table() -> list[str]:
         reasons += [f"side {letter}: {why[1]}" for letter, why in refused.items() if 1 in why]
         reasons += [str(one) for one in plan.left_out]
         taken = f"{' + '.join(replayed)} packets, {' and '.join(sides)}" if sides else "nothing"
-        rows.append(f"| `{path.stem}` | {taken} | {'; '.join(reasons) or '-'} |")
+        left = f"; left out: {'; '.join(reasons)}" if reasons else ""
+        rows.append(f"{path.stem}: {taken}{left}")
     return rows
