@@ -131,6 +131,7 @@ def test_another_script_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
         ("abi", ["cmd_create_qp", "virtio_rdma_cq_req", "REG_USER_MR", "WrOpcode"]),
         ("wire", ["RC_WRITE_ONLY", "AtomicETH", "FFh"]),
         ("cm", ["SIDR_REP", "initiator_depth", "224 bytes"]),
+        ("timing", ["clock to out", "ECP5-5G, speed grade 8", "CLK to O5, O6"]),
         ("testplan", ["VR-5.21", "not built", "tests/test_config.py::test_limits_hold"]),
     ],
 )

@@ -95,13 +95,16 @@ def write_page() -> None:
 
 def generated(sets: dict[str, dict[str, Any]]) -> str:
     """Return the generated part of the page, with the lines around it."""
-    models = {card.delays.title: card.delays for card in CARDS.values()}
     parts = [BEGIN, "## All boards", _summary(sets)]
     parts += [_prose(f"{card.title}: {card.note}") for card in CARDS.values()]
-    parts.append("## Delays")
-    for title, delays in models.items():
-        parts += [f"### {title}", _delays(delays)]
     return "\n\n".join([*parts, END])
+
+
+def tables() -> str:
+    """Return the delays of each family with their sources, which the site shows on the page."""
+    models = {card.delays.title: card.delays for card in CARDS.values()}
+    parts = [f"### {title}\n\n{_delays(delays)}" for title, delays in models.items()]
+    return "\n\n".join(parts) + "\n"
 
 
 def board(card: Card, facts: dict[str, Any]) -> str:
