@@ -25,8 +25,9 @@ from firmware.objects import (
     Srq,
     Xrcd,
 )
+from firmware.qp import initiator_row
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import EventType, MwType
+from hdl.abi.enums import EventType, MwType, QpType
 from hdl.abi.layout import Values
 
 __all__ = ["Record", "changes", "everything", "restore"]
@@ -144,6 +145,8 @@ def changes(commands: Commands, *, under_way: bool = False) -> Record:
     if commands.events.changed:
         record["events"] = commands.events.state()
         commands.events.changed = False
+    if commands.dc is not None:
+        record |= commands.dc.changes()
     return record
 
 
@@ -156,6 +159,8 @@ def everything(commands: Commands) -> Record:
     objects.qps.touched.update(objects.generations)
     objects.gids_told = commands.pkeys.told = None
     commands.events.changed = True
+    if commands.dc is not None:
+        commands.dc.tell_all()
     return changes(commands)
 
 
@@ -260,4 +265,6 @@ class _Maker:
         if plain["streams"] is not None:
             most, errored, qp.stream = plain["streams"]
             qp.streams = Streams(most, set(errored))
+        if qp.type == QpType.DCI:
+            qp.connected = initiator_row(qp)
         return qp

@@ -199,9 +199,10 @@ class Firmware:
 
     @property
     def connecting(self) -> bool:
-        """Whether an initiator of DC has a connection, or makes or ends one."""
+        """Whether an initiator of DC has a connection, or makes or ends one, or a target's end has
+        just failed and says so again."""
         services = (one.commands.dc for one in self.functions)
-        return any(service is not None and service.initiators.connecting for service in services)
+        return any(service is not None and service.connecting for service in services)
 
     async def _connect(self) -> None:
         """Goes on with the connections of DC: packets that have come, and those of each function

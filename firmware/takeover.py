@@ -128,18 +128,20 @@ class JournalKeeper:
                 else:
                     commands.forget()
                     await commands.sweep()
-            elif not pending:
+                continue
+            if not pending:
                 await self._compare(function)
+            if commands.dc is not None:
+                await commands.dc.take_over(past.functions.get(function.number, {}))
 
     async def _compare(self, function: GuestFunction) -> None:
         """Raises ValueError unless the card's rows are those of the objects."""
         hardware, objects = function.commands.hardware, function.commands.objects
         for qp in objects.qps.all():
-            if qp.type in (QpType.DCI, QpType.DCT):
-                raise ValueError(f"the connections of DC of queue pair {qp.number} are not told")
             owner = qp.pd or qp.xrcd
-            names = {"state": qp.state, "type": QP_CODE[qp.type], "qpn": qp.qpn}
-            names |= {"pd": 0 if owner is None else owner.number}
+            names = {"type": QP_CODE[qp.type], "pd": 0 if owner is None else owner.number}
+            if qp.type not in (QpType.DCI, QpType.DCT):  # whose connections have the others
+                names |= {"state": qp.state, "qpn": qp.qpn}
             row = await hardware.read_fields("qp_cfg", qp.number, *names)
             if row != names:
                 raise ValueError(f"qp_cfg row {qp.number} of the card is {row}, not {names}")

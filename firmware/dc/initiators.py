@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from firmware.dc.channel import Attempt, Channel, Failed, Opened, Phase, Rules, Send, wanted_keep
 from firmware.dc.context import Peer
 from firmware.dc.packets import ControlPacket
+from firmware.dc.records import made_channel, opened_row, plain_channel
 from firmware.device import ConnectionHardware, Operations
 from firmware.objects import Destination, Objects, Qp, Refused
 from firmware.qp import initiator_row
@@ -82,6 +84,32 @@ class Initiators:
     def connecting(self) -> bool:
         """Whether one has a connection, or makes or ends one."""
         return any(one.channel.phase is not Phase.IDLE for one in self._all.values())
+
+    def records(self) -> dict[int, dict[str, Any]]:
+        """The connections that there are, by pair, for a journal."""
+        return {
+            pair: plain_channel(one.channel, one.destination, one.qp.stream)
+            for pair, one in self._all.items()
+            if one.destination is not None and one.channel.phase in (Phase.OPEN, Phase.CLOSING)
+        }
+
+    async def take_over(self, now: int, past: dict[int, dict[str, Any]]) -> None:
+        """Goes on with the initiators of a firmware that has ended. Connections that are open end
+        as soon as all that is under way has; all others begin anew."""
+        for qp in self._objects().qps.all():
+            if qp.type != QpType.DCI:
+                continue
+            self._all[qp.number] = one = _Initiator(qp)
+            if (plain := past.get(qp.number)) is not None:
+                one.channel, one.destination = made_channel(plain, qp, now)
+                one.stream = qp.stream = plain["stream"]
+                qp.attrs["ah_attr"] = one.destination.ah
+                qp.connected = opened_row(qp, one.channel, one.destination)
+            if await self._sends(one) and not one.failed:
+                # Whatever the firmware before was about to do: what waits says so again.
+                await self._hold(one)
+                await self._hardware.wake(qp.number)
+                one.held = one.channel.phase is not Phase.OPEN
 
     async def step(self, now: int) -> None:
         """Goes on with each initiator."""
@@ -290,9 +318,11 @@ class Initiators:
                 await self._refuse(one, one.destination.number, effect.status)
 
     async def _open(self, one: _Initiator, opened: Opened) -> None:
-        """Lets requests to the destination begin. None can before, so the rows are nobody's."""
+        """Lets requests to the destination begin. None can before, so the rows are nobody's. A
+        journal has it first: rows that are in use are never written by another firmware."""
         qp, destination = one.qp, one.destination
         assert destination is not None, "an open channel has a destination"
+        self._objects().checkpoint()
         hardware, pair, psn = self._hardware, one.qp.number, opened.psn
         await hardware.drain()
         for table, changed in (
@@ -305,12 +335,7 @@ class Initiators:
         await self._connections.forget(pair)
         one.psn, one.held, qp.stream = psn, False, one.stream
         qp.attrs["ah_attr"] = destination.ah
-        qp.connected = {
-            **initiator_row(qp, destination=destination.number),
-            "qpn": one.channel.attempt.number,
-            "dest_qpn": opened.context,
-            "max_rd_atomic": opened.depth,
-        }
+        qp.connected = opened_row(qp, one.channel, destination)
         await self._configure(qp)
 
     async def _hold(self, one: _Initiator) -> None:

@@ -7,6 +7,7 @@ for the function.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from firmware.dc.context import Peer
 from firmware.dc.initiators import Initiators
@@ -42,6 +43,8 @@ class DcService:
         self._now, random = machine.clock, machine.random
         self.initiators = Initiators(hardware, connections, objects, qps, self._transmit, random)
         self.targets = Targets(hardware, objects, qps, self._transmit, report)
+        self._told: dict[str, dict[int, dict[str, Any]]]
+        self.tell_all()
 
     @property
     def busy(self) -> bool:
@@ -50,10 +53,44 @@ class DcService:
         dynamic = (QpType.DCI, QpType.DCT)
         return bool(objects.contexts) or any(qp.type in dynamic for qp in objects.qps.all())
 
+    @property
+    def connecting(self) -> bool:
+        """Whether time alone may soon change something."""
+        return self.initiators.connecting or self.targets.repeating
+
     def forget(self) -> None:
         """The function has been reset."""
         self.initiators.forget()
         self.targets.forget()
+
+    def changes(self) -> dict[str, dict[str, Any]]:
+        """What has changed of the connections since the last call, for a journal: by kind and pair,
+        None for one that has gone."""
+        now = {"ends": self.targets.records(), "channels": self.initiators.records()}
+        found = {}
+        for kind, records in now.items():
+            told = self._told[kind]
+            gone = {str(pair): None for pair in told if pair not in records}
+            new = {str(pair): one for pair, one in records.items() if told.get(pair) != one}
+            if gone or new:
+                found[kind] = gone | new
+        self._told = now
+        return found
+
+    def tell_all(self) -> None:
+        """The next ``changes`` has all that there is."""
+        self._told = {"ends": {}, "channels": {}}
+
+    async def take_over(self, past: dict[str, Any]) -> None:
+        """Goes on where a firmware has ended that has written this down. Raises KeyError or Refused
+        for what cannot be."""
+        now = self._now()
+        ends, channels = (
+            {int(pair): one for pair, one in past.get(kind, {}).items()}
+            for kind in ("ends", "channels")
+        )
+        await self.targets.take_over(now, ends)
+        await self.initiators.take_over(now, channels)
 
     async def step(self) -> None:
         """Looks at all connections."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from firmware.dc.context import (
     FIRST_PAUSE,
@@ -32,6 +34,7 @@ from firmware.dc.packets import (
     ReplyStatus,
     keep_ns,
 )
+from firmware.dc.records import made_context, made_end, plain_end
 from firmware.device import Operations
 from firmware.objects import Objects, Qp, Refused
 from firmware.qp import target_number
@@ -55,6 +58,8 @@ _LOOKED_AT = ("psn", "replay_seq", "error", "syndrome", "message")
 QUIET = 20_000
 #: Time that a row is not used again, so that packets of the last connection have gone, ns.
 QUARANTINE = 16_000_000
+#: Pause between two NAKs up to which they come often, ns.
+OFTEN = 8 * FIRST_PAUSE
 
 
 @dataclass
@@ -81,6 +86,11 @@ class _End:
     dead: Dead | None = None
     asked: int = 0
 
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """For a journal: what never changes."""
+        return plain_end(self.context, self.dct, self.qp)
+
 
 class Targets:
     """Serves CONNECT and DISCONNECT. ``transmit`` sends a packet to an address."""
@@ -99,6 +109,7 @@ class Targets:
         #: Rows whose connections have ended, and when, oldest first.
         self._resting: deque[tuple[int, int]] = deque()
         self._refusals = RefusalLimit()
+        self._opens = 0  # when there are rows again, ns
         #: ns that a row rests.
         self.quarantine = QUARANTINE
         self._counts: dict[int, TargetCounts] = {}
@@ -112,6 +123,30 @@ class Targets:
     def counts(self, dct: Qp) -> TargetCounts:
         """What has become of CONNECTs to a target."""
         return self._counts.setdefault(dct.qpn, TargetCounts())
+
+    def records(self) -> dict[int, dict[str, Any]]:
+        """The ends that there are, by pair, for a journal."""
+        return {pair: one.record for pair, one in self._ends.items()}
+
+    async def take_over(self, now: int, past: dict[int, dict[str, Any]]) -> None:
+        """Goes on with the ends of a firmware that has ended; one of which the rows say nothing
+        ends. Which rows were resting is not known, so none is used before all have rested."""
+        objects = self._objects()
+        self._opens = now + self.quarantine
+        for pair, plain in sorted(past.items()):
+            dct = objects.qps.get(plain["dct"])
+            qp = made_end(plain, dct, objects, objects.qps.lend(pair))
+            objects.contexts[pair] = qp
+            self._ends[pair] = one = _End(made_context(plain, now), dct, qp)
+            row = await self._hardware.read_fields("qp_cfg", pair, "state", "qpn")
+            if row != {"state": QpState.RTR, "qpn": qp.qpn}:
+                await self._free(one, now)
+
+    @property
+    def repeating(self) -> bool:
+        """Whether one has failed so recently that its NAK goes out again soon."""
+        dead = (one.dead for one in self._ends.values())
+        return any(one is not None and one.pause <= OFTEN for one in dead)
 
     def alive(self, dct: Qp) -> int:
         """Connections to a target now."""
@@ -221,6 +256,8 @@ class Targets:
         try:
             if objects.qps.scarce:
                 raise Refused("The last eighth of the rows is for queue pairs")
+            if now < self._opens:
+                raise Refused("Rows of a firmware that has ended may be resting")
             part = objects.slices.take(min(packet.depth, asked.depth))
         except Refused:
             counts.refused_busy = counts.refused_busy + 1 & 0xFFFF_FFFF
@@ -236,6 +273,8 @@ class Targets:
         qp.connected = target_number(dct.qpn)
         objects.contexts[pair] = qp
         self._ends[pair] = _End(context, dct, qp)
+        objects.qps.touched.add(pair)  # its number is another one from now on
+        objects.checkpoint()
         await self._qps.begin_end(qp)
         return context
 
