@@ -151,6 +151,12 @@ class Node:
             self._awake.set()
             self._looks = 2  # the one that is under way may have begun before there was something
 
+    def poke_firmware(self) -> None:
+        """A frame comes, and may be of DC: a firmware that rests looks whether it is."""
+        if self.firmware.connects and not self._awake.is_set():
+            self.rest_firmware(False)
+            self.rest_firmware(True)
+
     @property
     def firmware_busy(self) -> bool:
         """Whether the firmware goes on though it may rest: it makes connections of DC, which work

@@ -126,6 +126,8 @@ class Endpoint:
         """Whether nothing but time lacks for the card to go on; not while the peer holds it."""
         if self._held:
             return False
+        if self._node.firmware_busy:
+            return True
         timers = self._testbench.timers_run and await self._session.waits_for_answers()
         return timers or self._session.waits_for_peers
 
@@ -247,6 +249,7 @@ class Endpoint:
 
     def _inject(self, frame: bytes) -> None:
         self._wire.inject(frame)
+        self._node.poke_firmware()  # it may be for it
         self._active_ns = self._host.now()
 
     def _may_sleep(self) -> bool:

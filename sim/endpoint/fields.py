@@ -91,9 +91,11 @@ _FUNCTION = {"function": Field(bits(2), 0)}
 _HANDLE = Field(bits(32))
 _DATA = Field(integer(0, MOST_DATA))
 _QPN, _PSN, _WORD, _ADDR = (Field(bits(size)) for size in (QPN_BITS, PSN_BITS, 32, 64))
-_BYTE = bits(8)
+_BYTE, _STREAM = bits(8), Field(bits(16))
 #: Of a queue whose requests take several packets: bytes of a request, and of a segment of it.
 _PIECES = _object({"buffer": _WORD, "align": Field(integer(1, 1 << 31))})
+#: Of an initiator of dynamic connections, both as log2.
+_STREAMS = _object({"log_streams": Field(_BYTE, 0), "log_errored": Field(_BYTE, 0)})
 _RIGHTS = ["LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ"]
 
 #: The way to a peer: of a queue pair that is connected, and of one datagram.
@@ -104,6 +106,17 @@ _ROUTE: dict[str, Field] = {
     "traffic_class": Field(_BYTE, 0),
     "flow_label": Field(bits(20), 0),
     "hop_limit": Field(_BYTE, 64),
+}
+
+#: What a queue pair is brought up with, whoever its peer is.
+_ATTRIBUTES: dict[str, Field] = {
+    "path_mtu": Field(MTU, 1024),
+    "timeout": Field(bits(5), 14),
+    "retry_cnt": Field(bits(3), 7),
+    "rnr_retry": Field(bits(3), 7),
+    "min_rnr_timer": Field(bits(5), 12),
+    "max_rd_atomic": Field(_BYTE, 4),
+    "access": Field(members(Access), _RIGHTS),
 }
 
 _PORT = Field(integer(1, 0xFFFF))
@@ -134,7 +147,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
     "write_mem": {"mr": _HANDLE, "offset": Field(bits(64), 0), "data": Field(HEX)},
     "read_mem": {"mr": _HANDLE, "offset": Field(bits(64), 0), "length": _DATA},
     "create_qp": {
-        "type": Field(member(QpType, QpType.DCI, QpType.DCT), "RC"),
+        "type": Field(member(QpType), "RC"),
         "max_send_wr": Field(bits(32), 64),
         "max_recv_wr": Field(bits(32), 64),
         "max_send_sge": Field(bits(32), None),
@@ -144,6 +157,8 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "srq": Field(_HANDLE.kind, None),
         "xrcd": Field(_HANDLE.kind, None),
         "mp_wr": Field(_PIECES, None),
+        "dc_key": Field(_ADDR.kind, 0),
+        "streams": Field(_STREAMS, None),
     },
     "destroy_qp": {"qp": _HANDLE},
     "create_xrcd": {},
@@ -161,14 +176,8 @@ REQUESTS: dict[str, dict[str, Field]] = {
         **_ROUTE,
         "rq_psn": Field(_PSN.kind, 0),
         "sq_psn": Field(_PSN.kind, 0),
-        "path_mtu": Field(MTU, 1024),
-        "timeout": Field(bits(5), 14),
-        "retry_cnt": Field(bits(3), 7),
-        "rnr_retry": Field(bits(3), 7),
-        "min_rnr_timer": Field(bits(5), 12),
-        "max_rd_atomic": Field(_BYTE, 4),
+        **_ATTRIBUTES,
         "max_dest_rd_atomic": Field(_BYTE, 4),
-        "access": Field(members(Access), _RIGHTS),
         "qkey": Field(_WORD.kind, 0),
     },
     "modify": {
@@ -203,7 +212,14 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "access": Field(members(Access), _RIGHTS),
         "ah": Field(_object({**_ROUTE, "dest_qpn": _QPN, "qkey": _WORD}), None),
         "srq_num": Field(_QPN.kind, None),
+        "destination": Field(_HANDLE.kind, None),
+        "stream_id": Field(_STREAM.kind, 0),
     },
+    "dc_ready": {"qp": _HANDLE, **_ROUTE, **_ATTRIBUTES},
+    "dc_destination": {"dctn": _QPN, "dc_key": Field(_ADDR.kind, 0), **_ROUTE},
+    "dc_forget": {"destination": _HANDLE},
+    "dc_query": {"qp": _HANDLE},
+    "dc_reset_stream": {"qp": _HANDLE, "stream_id": _STREAM},
     "cm_neighbour": {"gid": Field(GID), "mac": Field(MAC)},
     "cm_listen": {"port": _PORT},
     "cm_request": {"port": _PORT, **_PATIENCE},

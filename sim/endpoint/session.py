@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from ipaddress import IPv6Address
 from itertools import count
@@ -27,6 +27,7 @@ from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, PAGE_SIZE
 from hdl.wire.opcodes import Kind
 from sim.endpoint.completions import Completions, shown
 from sim.endpoint.connections import Connections
+from sim.endpoint.dynamic import Dynamic, asked_streams
 from sim.endpoint.fields import BadRequest, parse
 from sim.endpoint.opcodes import INVALIDATING, lacks
 from sim.endpoint.receive_queues import (
@@ -65,10 +66,9 @@ Reply = dict[str, Any]
 
 #: Requests that leave the device alone, but for what it has done already.
 _PASSIVE = ("info", "write_mem", "read_mem", "poll", "impair", "quit")
-#: Queue pairs without a receive queue of their own.
-_XRC = (QpType.XRC_INI, QpType.XRC_TGT)
-#: What requests of the connection manager begin with.
-_CM = "cm_"
+#: Queue pairs without a send queue, and without a receive queue of their own.
+_TARGETS = (QpType.XRC_TGT, QpType.DCT)
+_ONE_SIDED = (QpType.XRC_INI, QpType.DCI, *_TARGETS)
 
 
 class Session:
@@ -92,7 +92,8 @@ class Session:
         self._mr_numbers, self._qp_numbers = count(), count()
         self._completions = Completions(context)
         self._shared = ReceiveQueues(context, self._completions)
-        self._connections = Connections(context, world, self._qp)
+        self._connections = Connections(context, world, self.queue_pair)
+        self._dynamic = Dynamic(self)
         self.over = False
         #: The sessions of the card's functions, by number; this one is that of function 0.
         self.functions: list[Session] = [self]
@@ -110,7 +111,7 @@ class Session:
         for one in self.functions:
             await one._completions.collect()
         qps = [qp for one in self.functions for qp, _ in one._qps.values()]
-        return any(qp.sq.outstanding for qp in qps if qp.qp_type != QpType.XRC_TGT)
+        return any(qp.sq.outstanding for qp in qps if qp.qp_type not in _TARGETS)
 
     async def handle(self, line: bytes) -> bytes:
         """The reply to one line, with its newline; failures are replies too."""
@@ -120,10 +121,7 @@ class Session:
             if fields.function >= len(self.functions):
                 raise BadRequest(f"There is no function {fields.function}")
             function = self.functions[fields.function]
-            if op.startswith(_CM):
-                reply: Reply = await function._connection(op.removeprefix(_CM), fields)
-            else:
-                reply = await getattr(function, f"_{op}")(fields)
+            reply: Reply = await function._handler(op)(fields)
             self.over |= function.over
         except RdmaError as error:
             reason = self._world.refusal() if isinstance(error, CommandError) else ""
@@ -156,7 +154,8 @@ class Session:
         self.over = True
         return {}
 
-    async def _domain(self) -> PD:
+    async def domain(self) -> PD:
+        """The protection domain of everything."""
         if self._pd is None:
             self._pd = await self._context.alloc_pd()
         return self._pd
@@ -168,7 +167,7 @@ class Session:
             raise RdmaError(errno.ENOMEM, f"All {len(self._mrs)} regions are in use")
         if f.length > self._context.memory.bytes.size:
             raise RdmaError(errno.ENOMEM, f"{f.length} bytes are more than the guest's memory")
-        pd = await self._domain()
+        pd = await self.domain()
         offset = (f.va or 0) % PAGE_SIZE
         mr: MR | FastMR
         if f.fast:
@@ -231,14 +230,15 @@ class Session:
         srq = None if f.srq is None else self._shared.queue(f.srq)
         xrcd = None if f.xrcd is None else self._shared.domain(f.xrcd)
         pieces = asked_pieces(f.mp_wr)
-        pd = await self._domain()
-        sends = 0 if f.type == QpType.XRC_TGT else cap.max_send_wr
-        gets = 0 if f.type in _XRC else receives(cap.max_recv_wr, pieces)
+        pd = await self.domain()
+        sends = 0 if f.type in _TARGETS else cap.max_send_wr
+        gets = 0 if f.type in _ONE_SIDED else receives(cap.max_recv_wr, pieces)
         reserved = await self._shared.reserve(sends, gets, f.srq)
         (scq, _), (rcq, _) = reserved
         init = QPInitAttr(f.type, scq, rcq, cap, int(f.sq_sig_all), srq=srq, xrcd=xrcd)
         try:
-            qp = await QP.create(pd, replace(init, mp_wr=pieces))
+            more = {"dc_key": f.dc_key, "streams": asked_streams(f.streams), "mp_wr": pieces}
+            qp = await QP.create(pd, replace(init, **more))
         except BaseException:
             self._completions.release(reserved)
             raise
@@ -247,7 +247,7 @@ class Session:
         return {"qp": number, "qpn": qp.qp_num} | shown_pieces(pieces)
 
     async def _destroy_qp(self, f: Fields) -> Reply:
-        qp = self._qp(f.qp)
+        qp = self.queue_pair(f.qp)
         await self._completions.collect()
         await qp.close()
         _, reserved = self._qps.pop(f.qp)
@@ -262,13 +262,14 @@ class Session:
         return {}
 
     async def _create_srq(self, f: Fields) -> Reply:
-        return await self._shared.create(await self._domain(), f)
+        return await self._shared.create(await self.domain(), f)
 
     async def _destroy_srq(self, f: Fields) -> Reply:
         await self._shared.destroy(f.srq)
         return {}
 
-    def _qp(self, number: int) -> QP:
+    def queue_pair(self, number: int) -> QP:
+        """The one of that number; BadRequest."""
         if number not in self._qps:
             raise BadRequest(f"There is no qp {number}")
         return self._qps[number][0]
@@ -287,12 +288,12 @@ class Session:
             timeout=f.timeout,
             retry_cnt=f.retry_cnt,
             rnr_retry=f.rnr_retry,
-            ah_attr=self._way(f),
+            ah_attr=self.way(f),
         )
-        await self._qp(f.qp).to_rts(attr)
+        await self.queue_pair(f.qp).to_rts(attr)
         return {}
 
-    def _way(self, f: Fields) -> AHAttr:
+    def way(self, f: Fields) -> AHAttr:
         """The address attributes in the fields of a connection or of a datagram."""
         route = GlobalRoute(
             dgid=f.dest_gid,
@@ -318,14 +319,26 @@ class Session:
         family = "IPv4" if wanted[0] else "IPv6"
         raise BadRequest(f"dest_gid {gid_text(dest)}: there is no {family} address to send from")
 
-    async def _connection(self, op: str, f: Fields) -> Reply:
-        """A request of the connection manager."""
-        if hasattr(f, "sgid_index") and f.sgid_index is None:
-            f.sgid_index = self._source(f.dest_gid)
-        return await self._connections.handler(op)(f)
+    def _handler(self, op: str) -> Callable[[Fields], Awaitable[Reply]]:
+        """What serves a request."""
+        part, _, name = op.partition("_")
+        parts = {"cm": self._connection, "dc": self._dynamic.handler}
+        handler: Callable[[Fields], Awaitable[Reply]]
+        handler = parts[part](name) if part in parts else getattr(self, f"_{op}")
+        return handler
+
+    def _connection(self, op: str) -> Callable[[Fields], Awaitable[Reply]]:
+        """What serves a request of the connection manager."""
+
+        async def serve(f: Fields) -> Reply:
+            if hasattr(f, "sgid_index") and f.sgid_index is None:
+                f.sgid_index = self._source(f.dest_gid)
+            return await self._connections.handler(op)(f)
+
+        return serve
 
     async def _modify(self, f: Fields) -> Reply:
-        qp = self._qp(f.qp)
+        qp = self.queue_pair(f.qp)
         if f.state == QpState.INIT:  # which no queue pair can be in without these
             await qp.to_init(QPAttr(qp_access_flags=f.access, qkey=f.qkey))
         else:
@@ -346,14 +359,14 @@ class Session:
     async def _post_recv(self, f: Fields) -> Reply:
         if (f.qp is None) == (f.srq is None):
             raise BadRequest("post_recv: either qp or srq must be there")
-        queue: QP | SRQ = self._qp(f.qp) if f.srq is None else self._shared.queue(f.srq)
+        queue: QP | SRQ = self.queue_pair(f.qp) if f.srq is None else self._shared.queue(f.srq)
         request = RecvWR(f.wr_id, self._sges(f.sge))
         await self._completions.collect()
         await queue.post_recv(request)
         return {}
 
     async def _post_send(self, f: Fields) -> Reply:
-        qp = self._qp(f.qp)
+        qp = self.queue_pair(f.qp)
         datagram = qp.qp_type in (QpType.UD, QpType.GSI)
         if datagram != (f.ah is not None):
             raise BadRequest(f"post_send: ah is for datagrams, the QP is {qp.qp_type.name}")
@@ -363,7 +376,7 @@ class Session:
         self._check_opcode(f.opcode)
         request = SendWR(f.wr_id, f.opcode, self._sges(f.sge), f.flags, f.imm)
         if datagram:
-            request.set_wr_ud(AH(qp.pd, self._way(f.ah)), f.ah.dest_qpn, f.ah.qkey)
+            request.set_wr_ud(AH(qp.pd, self.way(f.ah)), f.ah.dest_qpn, f.ah.qkey)
         elif f.opcode == WrOpcode.REG_MR:
             return await self._register(qp, f)
         elif f.opcode == WrOpcode.FLUSH:
@@ -378,6 +391,7 @@ class Session:
             request.invalidate_rkey = f.invalidate_rkey
         if f.srq_num is not None:
             request.set_wr_xrc_srqn(f.srq_num)
+        self._dynamic.address(request, qp, f, local=local)
         await self._completions.collect()
         await qp.post_send(request)
         return {}
