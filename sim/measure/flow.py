@@ -136,7 +136,8 @@ class Lane:
 
     number: of the pair of QPs. requester: number of the side that posts, on ``qp``; the other one
     posts receives, to ``receives``. source, sink: regions that messages come from and go to. way:
-    to the other node, of datagrams. srq_num: the receive queue that requests name, of XRC. layouts:
+    to the other node, of datagrams. srq_num: the receive queue that requests name, of XRC.
+    destinations: that they name in turn, of DC, whose targets have the numbers ``takers``. layouts:
     by place the indirect key that requests name in the place of their pieces.
     """
 
@@ -149,6 +150,8 @@ class Lane:
     receives: QP | SRQ
     way: AH | None = None
     srq_num: int | None = None
+    destinations: Sequence[int] = ()
+    takers: Sequence[int] = ()
     layouts: Mapping[int, Mkey] = field(default_factory=dict)
 
 
@@ -170,6 +173,7 @@ class Flow:
         self.lane, self.traffic, self.shape, self.quota = lane, traffic, shape, quota
         self.number, self.requester = lane.number, lane.requester
         self.qp, self.peer = lane.qp, lane.peer
+        self.takers = lane.takers or (lane.peer.qp_num,)
         self.source, self.sink = lane.source, lane.sink
         self.flags = SendFlags.INLINE if traffic.inline else SendFlags(0)
         self.data, self.places, self.turns = data, traffic.places, list[int]()
@@ -246,6 +250,8 @@ class Flow:
             request.set_remote(remote.rkey, remote.iova + where, *self._operands(at))
         if self.lane.srq_num is not None:
             request.set_wr_xrc_srqn(self.lane.srq_num)
+        if to := self.lane.destinations:
+            request.set_wr_dc(to[sequence % len(to)])
         if traffic.keys:
             request.invalidate_rkey = traffic.keys[sequence]
         return request

@@ -20,9 +20,13 @@ from sim.tools import console
 #: Bytes of the longest message where a test is in the usual run: many packets of the lowest MTU.
 USUAL = 1024
 #: Why the default card leaves rows out.
-LEFT_OUT = {"no placement", "no xrc", "no mp_wr"}
+LEFT_OUT = {"no placement", "no xrc", "no mp_wr", "no dc"}
 #: Switch -> those that need it.
-NEED = {"atomics": {"placement", "xrc"}, "srq": {"xrc"}, "fast_registration": {"xrc"}}
+NEED = {
+    "atomics": {"placement", "xrc", "dc"},
+    "srq": {"xrc", "dc"},
+    "fast_registration": {"xrc", "dc"},
+}
 #: Replays of the recorded traffic: each side of each capture that holds some.
 REPLAYS = 65
 
@@ -80,7 +84,7 @@ def test_profile(name: str, tmp_path: Path) -> None:
 def test_memory_placement(tmp_path: Path) -> None:
     """A card with FLUSH and ATOMIC WRITE."""
     facts = played(NicConfig(width=64, placement=True, persistence=True), tmp_path, USUAL)
-    assert {one["op"] for one in facts["rows_left_out"]} == {"XRC SEND", "SEND, MP WR"}
+    assert {one["why"] for one in facts["rows_left_out"]} == LEFT_OUT - {"no placement"}
     assert facts["rows"][-2]["op"] == "WRITE, FLUSH"
 
 
@@ -88,8 +92,16 @@ def test_memory_placement(tmp_path: Path) -> None:
 def test_receive_queues_of_both_kinds(tmp_path: Path) -> None:
     """A card with XRC, and with receive requests that take several packets."""
     facts = played(NicConfig(width=64, xrc=True, mp_wr=True), tmp_path, USUAL)
-    assert {one["why"] for one in facts["rows_left_out"]} == {"no placement"}
+    assert {one["why"] for one in facts["rows_left_out"]} == {"no placement", "no dc"}
     assert [one["op"] for one in facts["rows"][-2:]] == ["XRC SEND", "SEND, MP WR"]
+
+
+@pytest.mark.slow
+def test_dynamic_connections(tmp_path: Path) -> None:
+    """A card with DC."""
+    facts = played(NicConfig(width=64, dc=True), tmp_path, USUAL)
+    assert {one["why"] for one in facts["rows_left_out"]} == LEFT_OUT - {"no dc"}
+    assert facts["rows"][-1]["op"] == "DC SEND"
 
 
 @pytest.mark.slow
@@ -100,7 +112,7 @@ def test_two_wqes_ahead(tmp_path: Path) -> None:
 
 def test_what_is_left_out() -> None:
     """Each service that needs a switch is left out without it, with the switch as the reason."""
-    everything = NicConfig(placement=True, xrc=True, mp_wr=True)
+    everything = NicConfig(placement=True, xrc=True, mp_wr=True, dc=True)
     assert not left_out(Scope(everything)) and not lacking(NicConfig())
     assert {one["why"] for one in left_out(Scope(NicConfig()))} == LEFT_OUT
     for name in SWITCHES:

@@ -24,9 +24,11 @@ from sim.guest.verbs import (
     SRQ,
     XRCD,
     AHAttr,
+    DcDestination,
     FastMR,
     GlobalRoute,
     MpWr,
+    QPAttr,
     QPInitAttr,
     SrqAttr,
 )
@@ -60,6 +62,7 @@ _SERVICES = {
     QpType.UC: CardFeature.UC,
     QpType.UD: CardFeature.UD,
     QpType.XRC_INI: CardFeature.XRC,
+    QpType.DCI: CardFeature.DC,
 }
 OPERATIONS = {
     "SEND": WrOpcode.SEND,
@@ -71,8 +74,8 @@ OPERATIONS = {
 @dataclass(frozen=True)
 class Row:
     """``name`` and ``size`` of the row, and what its requests are; ``srq``: into a shared receive
-    queue, of XRC into one of a domain. ``pieces``: a receive takes ``PIECES`` messages (MP WR).
-    ``count``: messages back to back, after one alone."""
+    queue, of XRC into one of a domain, of DC into that of a target. ``pieces``: a receive takes
+    ``PIECES`` messages (MP WR). ``count``: messages back to back, after one alone."""
 
     name: str
     size: int
@@ -81,6 +84,11 @@ class Row:
     srq: bool = False
     pieces: bool = False
     count: int = 32
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the firmware makes its connection when the first message goes out."""
+        return self.kind == QpType.DCI
 
     @property
     def area(self) -> int:
@@ -121,7 +129,7 @@ class Row:
         keys = self.count + 1 if self.opcode == WrOpcode.SEND_WITH_INV else 0
         for name, needed in (
             ("mtu", self.size if self.kind == QpType.UD else 0),
-            ("qps", FIRST_USER_QP_INDEX + 1 + self.srq),
+            ("qps", FIRST_USER_QP_INDEX + 1 + self.srq + self.dynamic),
             ("mrs", 1 + keys),
         ):
             if getattr(card, name) < needed:
@@ -140,6 +148,7 @@ SERVICES = (
     Row("UD SEND", 64, WrOpcode.SEND, QpType.UD),
     Row("UD SEND", 4096, WrOpcode.SEND, QpType.UD),
     Row("XRC SEND", 64, WrOpcode.SEND, QpType.XRC_INI, srq=True),
+    Row("DC SEND", 64, WrOpcode.SEND, QpType.DCI, srq=True),
     Row("SEND, MP WR", 64, WrOpcode.SEND, pieces=True, count=PIECES - 1),
     Row("WRITE, FLUSH", 4096, WrOpcode.FLUSH),
     Row("ATOMIC_WRITE", 8, WrOpcode.ATOMIC_WRITE),
@@ -171,8 +180,8 @@ def left_out(scope: Scope) -> list[dict[str, Any]]:
 class _Pair:
     """Two connected queue pairs, with a region of each side.
 
-    keys: of regions at the receiver, which messages invalidate, one each. resources: all of its
-    objects, in the order in which they close.
+    keys: of regions at the receiver, which messages invalidate, one each. ways: where messages of
+    DC go. resources: all of its objects, in the order in which they close.
     """
 
     system: System
@@ -180,6 +189,7 @@ class _Pair:
     qps: tuple[QP, QP]
     sides: list[Side]
     keys: list[int]
+    ways: list[int]
     resources: list[Resource]
 
     @classmethod
@@ -199,7 +209,11 @@ class _Pair:
         srq = None
         if first.srq:
             srq = await SRQ.create(pds[1], SrqAttr(max_wr=depth), xrcd=domain, cq=cqs[1])
-        if domain is None:
+        ways = list[DcDestination]()
+        if first.dynamic:
+            assert srq is not None, "a target has a shared receive queue"
+            qps, ways = await _dynamic(system, pds, cqs, srq, options)
+        elif domain is None:
             qps = await connect(nodes, pds, cqs, options, (None, srq))
         else:
             qps = await _extended(system, pds, cqs[0], domain, options)
@@ -221,8 +235,9 @@ class _Pair:
                 finished(await cqs[1].wait(timeout_ns=patience_ns(0)))
         keys = [region.key for region in regions]
         shared = [one for one in (srq, domain) if one is not None]
-        resources: list[Resource] = [*qps, *shared, *regions, *mrs, *cqs, *pds]
-        return cls(system, scope, qps, sides, keys, resources)
+        resources: list[Resource] = [*ways, *qps, *shared, *regions, *mrs, *cqs, *pds]
+        numbers = [way.number for way in ways]
+        return cls(system, scope, qps, sides, keys, numbers, resources)
 
     def flow(self, row: Row, data: Any) -> Flow:
         """The messages of a row from side 0, with random bytes at the source and their inverse at
@@ -233,7 +248,7 @@ class _Pair:
         stride -= stride % row.size if row.word else 0
         stride = row.size if row.pieces else stride
         places = range(0, total * stride, stride)
-        answered = row.kind in (QpType.RC, QpType.XRC_INI)
+        answered = row.kind in (QpType.RC, QpType.XRC_INI, QpType.DCI)
         traffic = Traffic(
             row.name, row.opcode, places, area=row.area, answered=answered, keys=self.keys
         )
@@ -249,6 +264,7 @@ class _Pair:
             receives=other.srq or self.qps[1],
             way=me.peer if row.kind == QpType.UD else None,
             srq_num=other.srq.srq_num if other.srq else None,
+            destinations=self.ways,
         )
         depth = self.scope.depth
         shape = Shape(row.size, depth, depth, 1, total, stride, 1, row.count)
@@ -303,6 +319,25 @@ async def _extended(
     return qps
 
 
+async def _dynamic(
+    system: System, pds: list[PD], cqs: list[CQ], srq: SRQ, options: QpOptions
+) -> tuple[tuple[QP, QP], list[DcDestination]]:
+    """An initiator of DC, a target of the second node, and the way there."""
+    there, cap = system.nodes[1], replace(options.cap)
+    address = AHAttr(GlobalRoute(dgid=there.context.query_gid(1, 0)), roce_dmac=there.mac)
+    attr = QPAttr(
+        path_mtu=options.mtu,
+        timeout=options.timeout,
+        qp_access_flags=options.access,
+        max_rd_atomic=options.max_rd_atomic,
+        ah_attr=address,
+    )
+    initiator = await QP.create(pds[0], QPInitAttr(QpType.DCI, cqs[0], cap=cap), replace(attr))
+    target = await QP.create(pds[1], QPInitAttr(QpType.DCT, rcq=cqs[1], srq=srq))
+    await target.to_rtr(attr)
+    return (initiator, target), [await DcDestination.create(pds[0], address, target.qp_num, 0)]
+
+
 def _verify(row: Row, flow: Flow) -> None:
     """Every message has come, byte for byte, and nothing beside them has changed."""
     inverse = ~flow.data
@@ -347,8 +382,12 @@ async def play(
     for rows in groups:
         async with setting_up(system):
             pair = await _Pair.create(rows, system, timeout, scope)
-        for row in rows:  # the hardware is alone
+        for row in rows:  # the hardware is alone, but where the firmware connects
+            if row.dynamic:
+                for node in system.nodes:
+                    node.start_firmware()
             say(f"{row.name} of {row.size} bytes")
             found.append(await _play(pair, row, rng))
+            system.stop_firmware()
         await close(system, pair.resources)
     return found

@@ -107,7 +107,7 @@ class _Run:
         window.gate.on_end(self._stop)
         if not self.warm:
             window.begin()
-        self._of = {(1 - flow.requester, flow.peer.qp_num): flow for flow in both}
+        self._of = {(1 - flow.requester, qp): flow for flow in both for qp in flow.takers}
 
     @property
     def _brings(self) -> tuple[int, int]:

@@ -43,7 +43,8 @@ async def together(
     for ends in sets:
         ends.patience_us = LEFT * sum(one.patience_us for one in flows)
         await ends.make(say)
-    system.stop_firmware()
+    if not any(ends.plan.dynamic for ends in sets):
+        system.stop_firmware()
     for ends in sets:
         ends.begin()
     say(f"{len(flows)} flows together")

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from sim.measure.perf.flows import MACHINE, Mixed, check, figures_of, on_one_card, parse, table
 from sim.measure.perf.plan import MANY, OPTIONAL, USUAL_QPS, Plan
-from sim.measure.perf.report import Row, body, footer, header, make_row, unsteady
+from sim.measure.perf.report import Row, body, footer, header, make_row, unsteady, warnings
 from sim.measure.perf.verbs import ATOMIC_TYPES, CONNECTIONS, OPERATIONS, VERBS
 from sim.rtl import env
 from sim.tools import console, outputs
@@ -132,6 +132,13 @@ Say = Callable[[str], None]
 )
 @click.option("--use-srq", is_flag=True, help="The QPs of a node share one receive queue.")
 @click.option(
+    "--targets",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Of each initiator of DC, in turn.",
+)
+@click.option(
     "--mkey",
     type=int,
     default=0,
@@ -192,7 +199,7 @@ def perf(
     show = str(json_file) != "-"
     rows = []
     for each in plans:
-        for text in each.warnings():
+        for text in warnings(each):
             _warn(text)
         found = measure(each, pcap, apart=everything)
         for text in filter(None, map(unsteady, found)):

@@ -36,7 +36,6 @@ MANY: dict[str, Any] = {
     "read_sinks": 8192,
     "translation_lines": 16384,
 }
-#: What the card has for FLUSH and ATOMIC WRITE.
 #: Message sizes of ``--all``: perftest goes on to 2**23, where simulated time is all that changes.
 SWEEP = tuple(1 << n for n in range(1, 21))
 #: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.
@@ -83,7 +82,8 @@ class Plan:
     ``qp_timeout``: code of the QPs' time-out, which lasts ``timer_scale`` times as long as it says.
     ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
     of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue, or
-    of XRC from ``XRC_QUEUES``; ``mp_wr``: each receive takes several messages, of a packet each;
+    of XRC from ``XRC_QUEUES``; ``targets``: of each initiator of DC, which its messages go to in
+    turn; ``mp_wr``: each receive takes several messages, of a packet each;
     ``push``: short requests to an empty queue go with their doorbell;
     ``mkey``: entries of the indirect key that each place of a message has, 0: it has none;
     ``sges``: of each request and of each receive, which cut a message into equal pieces.
@@ -119,6 +119,7 @@ class Plan:
     one_word: bool = False
     connection: str = "RC"
     use_srq: bool = False
+    targets: int = 1
     mp_wr: bool = False
     push: bool = False
     mkey: int = 0
@@ -218,8 +219,12 @@ class Plan:
             )
         if self.verb not in CONNECTIONS[self.connection]:
             raise ValueError(f"{self.connection} has no {self.verb}: not with {self.op}")
-        if self.connection == "XRC" and (self.latency or self.bidirectional):
-            raise ValueError(f"--connection XRC goes one way: not with {self.op}")
+        if self.connection in ("XRC", "DC") and (self.latency or self.bidirectional):
+            raise ValueError(f"--connection {self.connection} goes one way: not with {self.op}")
+        if self.dynamic and (self.use_srq or self.miss_qps):
+            raise ValueError("--connection DC: not with --use-srq, --miss-qps")
+        most = self.config.qps // 2 // self.qps - 2 if self.dynamic else 1
+        within("--targets (of DC)", self.targets, 1, max(most, 1))
         if not self.answered and self.impair:
             raise ValueError(f"--impair needs RC: {self.connection} sends nothing again")
         if self.connection == "UD" and max(self.sizes) > self.mtu:
@@ -251,14 +256,19 @@ class Plan:
         """The cards that are measured."""
         more = self.card or (MANY if self.qps > USUAL_QPS else {})
         switches = {"xrc": self.connection == "XRC", "mp_wr": self.mp_wr, "mkeys": self.mkey > 0}
-        switches["push"] = self.push
+        switches |= {"push": self.push, "dc": self.dynamic}
         more = {**self.kind.card, **{name: on for name, on in switches.items() if on}, **more}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 
     @property
+    def dynamic(self) -> bool:
+        """Whether connections come and go, which is the firmware's work: it goes on."""
+        return self.connection == "DC"
+
+    @property
     def answered(self) -> bool:
         """Whether a request completes when the peer has answered, not when it has left."""
-        return self.connection in ("RC", "XRC")
+        return self.connection in ("RC", "XRC", "DC")
 
     @property
     def area(self) -> int:
@@ -416,22 +426,13 @@ class Plan:
         warm = slots if slots * stride > LINE_BYTES else 2 * max(batch, signal)
         if self.miss_qps:  # until the checks of all packets that are on their way wait for misses
             warm = max(warm, MISS_TURNS * depth)
-        if self.verb == "send":
+        if self.verb == "send" and self.targets == 1:
             ahead = AHEAD_TURNS * min(slots, -(-AHEAD // self.qps))
             warm = max(warm, min(ahead, AHEAD_BYTES // size // self.qps))
+        if self.targets > 1:  # each message takes a connection
+            warm = 2 * max(batch, signal)
         warm = 0 if self.cold else warm
         return Shape(size, depth, batch, signal, slots, stride, warm, iters * self.qps)
-
-    def warnings(self) -> list[str]:
-        """What makes the figures of this plan doubtful, before anything runs."""
-        if self.latency:
-            return []
-        return [
-            f"--iters {self.iters} is below the {shape.depth} messages of {shape.size} bytes that "
-            f"each QP has outstanding: the timed part is shorter than one turn of the queues"
-            for shape in map(self.shape, self.sizes)
-            if self.iters is not None and self.iters < shape.depth
-        ]
 
     def to_json(self) -> dict[str, Any]:
         """The options, for ``from_json``."""

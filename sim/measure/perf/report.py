@@ -12,7 +12,7 @@ from sim.measure.flow import PIECES
 from sim.measure.perf.figures import Latency, Packets, Rates, data_packets, quarters, rates, stages
 from sim.measure.perf.plan import XRC_QUEUES, Plan
 
-__all__ = ["STEADY", "Row", "body", "footer", "header", "make_row", "unsteady"]
+__all__ = ["STEADY", "Row", "body", "footer", "header", "make_row", "unsteady", "warnings"]
 
 #: By how much the quarters of a steady run may differ, as a share of their mean.
 STEADY = 0.05
@@ -140,6 +140,18 @@ def unsteady(row: Row) -> str:
     )
 
 
+def warnings(plan: Plan) -> list[str]:
+    """What makes the figures of a plan doubtful, before anything runs."""
+    if plan.latency:
+        return []
+    return [
+        f"--iters {plan.iters} is below the {shape.depth} messages of {shape.size} bytes that "
+        f"each QP has outstanding: the timed part is shorter than one turn of the queues"
+        for shape in map(plan.shape, plan.sizes)
+        if plan.iters is not None and plan.iters < shape.depth
+    ]
+
+
 def header(plan: Plan) -> Iterator[str]:
     """Lines in front of the figures: what is measured, and the test's parameters."""
     title = plan.kind.title + (f" {plan.atomic_type}" if plan.verb == "atomic" else "")
@@ -167,6 +179,8 @@ def header(plan: Plan) -> Iterator[str]:
         extended = plan.connection == "XRC"
         queues = f"{XRC_QUEUES} queues of a domain" if extended else "one shared receive queue"
         rows.append(("Receives", f"from {queues}"))
+    if plan.dynamic:
+        rows.append(("Targets", f"{plan.targets} of each initiator, in turn"))
     if plan.mp_wr:
         rows.append(("Receives", f"of {PIECES} messages each"))
     if plan.mkey:
@@ -236,6 +250,9 @@ def footer(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
                 f" {facts['size']} B: {facts['lost']:,} of {facts['frames']:,} frames were lost; "
                 f"the average counts each message once"
             )
+        if plan.targets > 1:
+            each = 1 / facts["mmsg_s"]
+            yield f" {facts['size']} B: a connection to the next target takes {each:.1f} us"
         for name, each in facts.get("mmsg_s_each", {}).items():
             yield f" {facts['size']} B, a QP whose translations are {name}: {each:.4f} million/s"
         yield (

@@ -22,9 +22,11 @@ from sim.guest.verbs import (
     SRQ,
     XRCD,
     AHAttr,
+    DcDestination,
     GlobalRoute,
     Mkey,
     MpWr,
+    QPAttr,
     QPInitAttr,
     SrqAttr,
 )
@@ -62,16 +64,21 @@ class Ends:
         self.nodes = system.nodes[::-1] if reverse else system.nodes
         self.sides: list[Side] = []
         self.qps: list[tuple[QP, QP]] = []
-        #: Of XRC, for each of them the receive queue that its requests name, and their domain.
+        #: Of XRC and DC, for each of them the receive queue that its messages go to.
         self.queues: list[SRQ] = []
+        #: Of DC, for each of them its targets and the destinations that these are.
+        self._targets: list[tuple[list[QP], list[int]]] = []
+        #: Of XRC the domain of the queues.
         self._xrcd: XRCD | None = None
         #: Of each side's QPs, by their number and a place, the indirect key of a message there.
         self._layouts: tuple[dict[int, dict[int, Mkey]], ...] = ({}, {})
 
     async def set_up(self, say: Callable[[str], None]) -> None:
-        """Make all objects, then stop the firmware: the hardware is alone from here on."""
+        """Make all objects, then stop the firmware, unless connections need it: the hardware is
+        alone from here on."""
         await self.make(say)
-        self.system.stop_firmware()
+        if not self.plan.dynamic:
+            self.system.stop_firmware()
         self.begin()
 
     async def make(self, say: Callable[[str], None]) -> None:
@@ -127,7 +134,7 @@ class Ends:
             max_rd_atomic=plan.max_rd_atomic,
             timeout=plan.qp_timeout,
             access=rights,
-            type=QpType.RC if plan.connection == "XRC" else QpType[plan.connection],
+            type=QpType.__members__.get(plan.connection, QpType.RC),  # XRC and DC have two
             qkey=QKEY,
         )
         options.cap.max_send_wr = min(most, 2 * plan.kind.requests * max(s.depth for s in shapes))
@@ -143,6 +150,9 @@ class Ends:
             number = i * plan.cqs // plan.qps
             if plan.connection == "XRC":
                 await self._extended(pds, number, options)
+                continue
+            if plan.dynamic:
+                await self._dynamic(pds, number, options)
                 continue
             used, srqs = zip(*((side.cqs[number], side.srq) for side in self.sides), strict=True)
             self.qps.append(await connect(nodes, pds, used, options, srqs))
@@ -179,12 +189,42 @@ class Ends:
         await join(self.nodes, pair, options)
         self.qps.append(pair)
 
+    async def _dynamic(self, pds: Sequence[PD], number: int, options: QpOptions) -> None:
+        """An initiator of DC, and its targets, which have one receive queue."""
+        plan, cqs, there = self.plan, [side.cqs[number] for side in self.sides], self.nodes[1]
+        address = AHAttr(GlobalRoute(dgid=there.context.query_gid(1, 0)), roce_dmac=there.mac)
+        attr = QPAttr(
+            path_mtu=options.mtu,
+            qp_access_flags=options.access,
+            timeout=options.timeout,
+            retry_cnt=options.retry_cnt,
+            rnr_retry=options.rnr_retry,
+            min_rnr_timer=options.min_rnr_timer,
+            max_rd_atomic=options.max_rd_atomic,
+            ah_attr=address,
+        )
+        queue = await SRQ.create(pds[1], SrqAttr(options.cap.max_recv_wr, options.cap.max_recv_sge))
+        source = QPInitAttr(QpType.DCI, cqs[0], cap=replace(options.cap), sq_sig_all=0)
+        qp = await QP.create(pds[0], source)
+        await qp.to_rts(replace(attr))
+        targets, ways = list[QP](), list[int]()
+        for key in range(plan.targets):
+            init = QPInitAttr(QpType.DCT, rcq=cqs[1], srq=queue, dc_key=key)
+            targets.append(await QP.create(pds[1], init))
+            await targets[-1].to_rtr(replace(attr))
+            made = await DcDestination.create(pds[0], address, targets[-1].qp_num, key)
+            ways.append(made.number)
+        self.queues.append(queue)
+        self._targets.append((targets, ways))
+        self.qps.append((qp, targets[0]))
+
     def flow(self, shape: Shape, number: int, requester: int, data: Octets, quota: int) -> Flow:
         """The flow of one QP from one side, ``requester``; ``data`` is what its source holds."""
         plan, qps = self.plan, self.qps[number]
         me, other = self.sides[requester], self.sides[1 - requester]
         qp, peer = qps[requester], qps[1 - requester]
         named = self.queues[number] if self.queues else None
+        targets, ways = self._targets[number] if self._targets else ([], [])
         lane = Lane(
             number,
             requester,
@@ -195,6 +235,8 @@ class Ends:
             receives=named or other.srq or peer,
             way=me.peer if plan.connection == "UD" else None,
             srq_num=None if named is None else named.srq_num,
+            destinations=ways,
+            takers=[target.qp_num for target in targets],
             layouts=self._layouts[requester].get(number, {}),
         )
         traffic = Traffic(

@@ -62,10 +62,10 @@ class Verb:
 
 #: By the name in front of ``_bw`` and ``_lat``.
 VERBS = {
-    "write": Verb("RDMA_Write", WrOpcode.RDMA_WRITE, ("RC", "UC", "XRC")),
-    "send": Verb("Send", WrOpcode.SEND, ("RC", "UC", "UD", "XRC")),
-    "read": Verb("RDMA_Read", WrOpcode.RDMA_READ, ("RC", "XRC"), told=True),
-    "atomic": Verb("Atomic", WrOpcode.ATOMIC_FETCH_AND_ADD, ("RC", "XRC"), told=True),
+    "write": Verb("RDMA_Write", WrOpcode.RDMA_WRITE, ("RC", "UC", "XRC", "DC")),
+    "send": Verb("Send", WrOpcode.SEND, ("RC", "UC", "UD", "XRC", "DC")),
+    "read": Verb("RDMA_Read", WrOpcode.RDMA_READ, ("RC", "XRC", "DC"), told=True),
+    "atomic": Verb("Atomic", WrOpcode.ATOMIC_FETCH_AND_ADD, ("RC", "XRC", "DC"), told=True),
     "flush": Verb("RDMA_Write and Flush", WrOpcode.FLUSH, requests=2, told=True),
     "atomic_write": Verb("Atomic Write", WrOpcode.ATOMIC_WRITE, told=True),
     "memcpy": Verb("Memcpy", WrOpcode.MEMCPY, told=True, latency=False),
@@ -77,7 +77,7 @@ OPERATIONS = (
 #: perftest's names of the services, and what each can do.
 CONNECTIONS = {
     service: tuple(name for name, verb in VERBS.items() if service in verb.services)
-    for service in ("RC", "UC", "UD", "XRC")
+    for service in ("RC", "UC", "UD", "XRC", "DC")
 }
 #: perftest's names of the two atomics.
 ATOMIC_TYPES = {

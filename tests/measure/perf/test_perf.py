@@ -26,6 +26,8 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "send_bw", "sizes": (1, 3000), "qps": 3, "use_srq": True},
     {"op": "send_bw", "sizes": (64,), "qps": 6, "connection": "XRC", "use_srq": True},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "XRC"},
+    {"op": "send_bw", "sizes": (64,), "connection": "DC", "targets": 2},
+    {"op": "write_bw", "sizes": (64, 3000), "qps": 2, "connection": "DC"},
     # On the card of tests/nic/test_mp_wr.py.
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "mp_wr": True, "card": {"xrc": True}},
     # On the card of tests/nic/test_mkeys.py.
@@ -37,6 +39,7 @@ BANDWIDTH: list[dict[str, Any]] = [
 
 def _named(options: dict[str, Any]) -> str:
     service = options.get("connection", "") + "srq" * options.get("use_srq", False)
+    service += "-targets" * ("targets" in options)
     service += "mp_wr" * options.get("mp_wr", False) + "mkey" * ("mkey" in options)
     return "-".join(filter(None, (options["op"], service)))
 
@@ -45,12 +48,13 @@ ITERS = 40  # more than what is outstanding: else the timed part may hold no pac
 FEW = {"tx_depth": 16, "cq_mod": 4, "post_list": 5, "iters": ITERS}
 LATENCY = ["write_lat", "send_lat", "read_lat", "flush_lat", "atomic_write_lat"]
 #: SEND, WRITE, READ response: FIRST and ONLY; ATOMIC WRITE.
-FIRST = {0x00, 0x04, 0x06, 0x0A, 0x0D, 0x10, 0x1D, 0xA0, 0xA4}
+FIRST = {0x00, 0x04, 0x06, 0x0A, 0x0D, 0x10, 0x1D, 0xA0, 0xA4, 0xC4, 0xC6, 0xCA}
 
 
 #: Headers that the dissector does not know, and takes for payload: FETH and RETH; RETH; XRCETH of
-#: each SEND, and AETH of its answer.
+#: each SEND, and AETH of its answer; of DC RETH, AETH, and what opens and closes connections.
 UNKNOWN = {0x1C: 20, 0x1D: 16, **dict.fromkeys((0xA0, 0xA1, 0xA2, 0xA4, 0xB1), 4)}
+UNKNOWN |= {0xC6: 16, 0xCA: 16, 0xD1: 4, 0xD8: 28, 0xD9: 20, 0xDA: 16, 0xDB: 16}
 
 
 def moved(packet: Dissected) -> int:

@@ -16,6 +16,7 @@ from sim.measure.perf.plan import (
     USUAL_QPS,
     Plan,
 )
+from sim.measure.perf.report import warnings
 from sim.measure.perf.verbs import OPERATIONS
 
 
@@ -31,7 +32,11 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
         ({"op": "atomic_bw", "size": 8, "inline": 4}, "--inline is for what is sent"),
         ({"op": "atomic_bw", "size": 8, "miss_qps": 1}, "--miss-qps is for write_bw and read_bw"),
         ({"op": "atomic_bw", "size": 8, "atomic_type": "ADD"}, "--atomic-type must be FETCH_AND"),
-        ({"connection": "DC"}, "--connection must be RC, UC, UD, XRC, not 'DC'"),
+        ({"connection": "RD"}, "--connection must be RC, UC, UD, XRC, DC, not 'RD'"),
+        ({"connection": "DC", "bidirectional": True}, "DC goes one way"),
+        ({"op": "send_bw", "connection": "DC", "use_srq": True}, "DC: not with --use-srq"),
+        ({"targets": 2}, "--targets .of DC. must be 1 to 1, not 2"),
+        ({"connection": "DC", "targets": 63}, "--targets .of DC. must be 1 to 62, not 63"),
         ({"connection": "XRC", "bidirectional": True}, "XRC goes one way"),
         ({"op": "read_bw", "connection": "UC"}, "UC has no read: not with read_bw"),
         ({"op": "write_lat", "connection": "UD"}, "UD has no write: not with write_lat"),
@@ -217,9 +222,9 @@ def test_line_rate_is_what_the_wire_model_can_do() -> None:
 
 def test_few_messages_give_a_warning() -> None:
     """Fewer than are outstanding: their rate is that of how they were posted."""
-    assert plan(size=64).warnings() == plan(size=64, iters=128).warnings() == []
-    assert plan("read_lat", iters=1).warnings() == []
-    (text,) = plan(size=64, iters=127).warnings()
+    assert warnings(plan(size=64)) == warnings(plan(size=64, iters=128)) == []
+    assert warnings(plan("read_lat", iters=1)) == []
+    (text,) = warnings(plan(size=64, iters=127))
     assert text.startswith("--iters 127 is below the 128 messages of 64 bytes")
     for qps in (1, 64, 126):
         shape = plan(size=64, qps=qps).shape(64)
