@@ -10,7 +10,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,8 @@ CARD = NicConfig(
     xrc=True,
     mp_wr=True,
     mkeys=True,
+    dc=True,
 )
-#: By library: DC is in the calls of one alone. Such a card counts the time of its connections in
-#: each cycle, so a simulation leaves out no idle ones, and whoever waits waits for long.
-CARDS = {None: CARD, "mlx5": replace(CARD, dc=True)}
 
 
 _vendor_option = click.option(
@@ -148,7 +146,7 @@ def pyverbs(script: str, arguments: tuple[str, ...], **chosen: Any) -> None:
         if not Path(script).is_file():
             raise ValueError(f"There is no {script}")
     spec = {"path": script, "arguments": list(arguments)}
-    raise click.exceptions.Exit(simulate(CARDS[chosen["vendor"]], "script", spec, **_plain(chosen)))
+    raise click.exceptions.Exit(simulate(CARD, "script", spec, **_plain(chosen)))
 
 
 @click.command()
@@ -208,6 +206,4 @@ def verbs_tests(
         "limit_s": limit,
         "kept": "" if json_file is None else str(json_file.resolve()),
     }
-    raise click.exceptions.Exit(
-        simulate(CARDS[chosen["vendor"]], "suite", spec, cards=1, **_plain(chosen))
-    )
+    raise click.exceptions.Exit(simulate(CARD, "suite", spec, cards=1, **_plain(chosen)))
