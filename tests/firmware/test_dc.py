@@ -773,3 +773,23 @@ def test_a_stream_without_streams():
     row = bench.pair_row(bench.pair)
     assert (row["recv_pd"], row["recv_cq"]) == (1, 3)
     assert row["min_rnr_timer"] == WcStatus.LOC_QP_OP_ERR
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_one_initiator_reaches_many_targets(count):
+    """Each request goes to another target: one connection after the other, each with a nonce of its
+    own. A destination is forgotten when the next one is needed, so there are more of them in time
+    than at a time."""
+    bench, nonces, to = Initiator(), set(), 1
+    for dctn in range(1, count + 1):
+        bench.net.waits[bench.pair] = to, 0
+        connect = bench.open()
+        nonces.add(connect.nonce)
+        assert bench.pair_row(bench.pair)["recv_pd"] == to
+        bench.net.time += 200_000
+        (goodbye,) = bench.step()
+        assert goodbye == Disconnect(0x77, connect.psn, connect.channel, connect.nonce)
+        assert bench.receive(DisconnectAck(connect.channel, 0, 0x77, connect.nonce)) == []
+        before, to = to, bench.ok(X.CREATE_DC_DESTINATION, **WAY, dctn=dctn).destination
+        bench.ok(X.DESTROY_DC_DESTINATION, destination=before)
+    assert len(nonces) == count and len(bench.function.commands.objects.destinations) == 1
