@@ -14,7 +14,17 @@ from sim.rtl.formal import prove as prove_harness
 from sim.tools import console
 from tests.force import applied
 
-from . import arithmetic, context, crc, crossings, lists, rings, streams, transport
+from . import (
+    arithmetic,
+    context,
+    crc,
+    crossings,
+    layouts,
+    lists,
+    rings,
+    streams,
+    transport,
+)
 from .harness import Proof
 
 __all__ = ["PROOFS", "method", "prove", "refute", "run"]
@@ -27,6 +37,7 @@ PROOFS = (
     *crc.PROOFS,
     *transport.PROOFS,
     *context.PROOFS,
+    *layouts.PROOFS,
     *rings.PROOFS,
 )
 
