@@ -5,9 +5,10 @@ from __future__ import annotations
 from hdl.abi.enums import AtomicCap, DeviceCap, WrOpcode
 from hdl.abi.layout import Values
 
-__all__ = ["INVALIDATING", "lacks"]
+__all__ = ["INVALIDATING", "LAYOUTS", "lacks"]
 
 INVALIDATING = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
+LAYOUTS = (WrOpcode.MKEY_LIST, WrOpcode.MKEY_INTERLEAVED)
 _ATOMIC = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
 #: Bits of the capabilities that requests need.
 _CAPABILITIES = {
@@ -23,7 +24,7 @@ def lacks(device: Values, opcode: WrOpcode) -> bool:
         return bool(device.atomic_cap == AtomicCap.NONE)
     if opcode == WrOpcode.MEMCPY:
         return not device.max_memcpy_length
-    if opcode in (WrOpcode.MKEY_LIST, WrOpcode.MKEY_INTERLEAVED):
-        return True  # the endpoint has no indirect keys
+    if opcode in LAYOUTS:
+        return not device.max_mkey_entries
     needed = _CAPABILITIES.get(opcode, DeviceCap(0))
     return bool(needed & ~device.device_cap_flags)

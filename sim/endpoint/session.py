@@ -23,13 +23,13 @@ from hdl.abi.enums import (
     WrOpcode,
 )
 from hdl.abi.operations import WORK_REQUESTS
-from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, PAGE_SIZE
+from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX
 from hdl.wire.opcodes import Kind
 from sim.endpoint.completions import Completions, shown
 from sim.endpoint.connections import Connections
 from sim.endpoint.dynamic import Dynamic, asked_streams
 from sim.endpoint.fields import BadRequest, parse
-from sim.endpoint.opcodes import INVALIDATING, lacks
+from sim.endpoint.opcodes import INVALIDATING, LAYOUTS, lacks
 from sim.endpoint.receive_queues import (
     ReceiveQueues,
     Reserved,
@@ -37,14 +37,13 @@ from sim.endpoint.receive_queues import (
     receives,
     shown_pieces,
 )
+from sim.endpoint.regions import Regions
 from sim.endpoint.world import World
 from sim.guest.driver.errors import CommandError, RdmaError
 from sim.guest.verbs import (
     AH,
-    MR,
     PD,
     QP,
-    SGE,
     SRQ,
     AHAttr,
     Context,
@@ -86,10 +85,10 @@ class Session:
         self._mac, self._addresses = mac, addresses
         self._gids = [gid_bytes(address) for address in addresses]
         self._pd: PD | None = None
-        self._mrs: dict[int, MR | FastMR] = {}
+        self._regions = Regions(context)
         self._qps: dict[int, tuple[QP, Sequence[Reserved]]] = {}
-        # Handles: none is given twice, so that one of something gone is noticed.
-        self._mr_numbers, self._qp_numbers = count(), count()
+        # None is given twice, so that one of something gone is noticed.
+        self._qp_numbers = count()
         self._completions = Completions(context)
         self._shared = ReceiveQueues(context, self._completions)
         self._connections = Connections(context, world, self.queue_pair)
@@ -163,52 +162,21 @@ class Session:
     # Memory -------------------------------------------------------------------------------------
 
     async def _reg_mr(self, f: Fields) -> Reply:
-        if len(self._mrs) >= self._context.query_device().max_mr:
-            raise RdmaError(errno.ENOMEM, f"All {len(self._mrs)} regions are in use")
-        if f.length > self._context.memory.bytes.size:
-            raise RdmaError(errno.ENOMEM, f"{f.length} bytes are more than the guest's memory")
-        pd = await self.domain()
-        offset = (f.va or 0) % PAGE_SIZE
-        mr: MR | FastMR
-        if f.fast:
-            if f.va is not None:
-                raise BadRequest("reg_mr: va and fast exclude each other")
-            mr = await FastMR.create(pd, -(-f.length // PAGE_SIZE), f.access)
-            await mr.map(f.length)
-        else:
-            mr = await MR.create(pd, f.length, f.access, offset=offset, virt_addr=f.va)
-        number = next(self._mr_numbers)
-        self._mrs[number] = mr
-        return {"mr": number, "addr": mr.iova, "lkey": mr.lkey, "rkey": mr.rkey}
+        return await self._regions.register(await self.domain(), f)
+
+    async def _create_mkey(self, f: Fields) -> Reply:
+        return await self._regions.create_key(await self.domain(), f)
 
     async def _dereg_mr(self, f: Fields) -> Reply:
-        mr = self._mr(f.mr)
-        await mr.close()
-        mr.fill(0)  # whoever gets these pages next expects them so
-        del self._mrs[f.mr]
+        await self._regions.close(f.mr)
         return {}
 
-    def _mr(self, number: int) -> MR | FastMR:
-        if number not in self._mrs:
-            raise BadRequest(f"There is no mr {number}")
-        return self._mrs[number]
-
-    def _part(self, number: int, offset: int, length: int) -> MR | FastMR:
-        """The region, if it has those bytes."""
-        mr = self._mr(number)
-        if offset + length > mr.length:
-            raise BadRequest(
-                f"{length} bytes at offset {offset} are not within the {mr.length} of mr {number}",
-                errno.ERANGE,
-            )
-        return mr
-
     async def _write_mem(self, f: Fields) -> Reply:
-        self._part(f.mr, f.offset, len(f.data)).write(f.data, f.offset)
+        self._regions.part(f.mr, f.offset, len(f.data)).write(f.data, f.offset)
         return {}
 
     async def _read_mem(self, f: Fields) -> Reply:
-        mr = self._part(f.mr, f.offset, f.length)
+        mr = self._regions.part(f.mr, f.offset, f.length)
         await self._world.shown()
         return {"data": mr.read(f.length, f.offset).tobytes().hex()}
 
@@ -347,20 +315,11 @@ class Session:
 
     # Requests and completions -------------------------------------------------------------------
 
-    def _sges(self, parts: Sequence[tuple[int, int, int]]) -> list[SGE]:
-        found = []
-        for number, offset, length in parts:
-            sge = self._mr(number).sge(offset, length)
-            if not 0 <= sge.addr < 1 << 64:
-                raise BadRequest(f"sge: offset {offset} of mr {number} is no address")
-            found.append(sge)
-        return found
-
     async def _post_recv(self, f: Fields) -> Reply:
         if (f.qp is None) == (f.srq is None):
             raise BadRequest("post_recv: either qp or srq must be there")
         queue: QP | SRQ = self.queue_pair(f.qp) if f.srq is None else self._shared.queue(f.srq)
-        request = RecvWR(f.wr_id, self._sges(f.sge))
+        request = RecvWR(f.wr_id, self._regions.sges(f.sge))
         await self._completions.collect()
         await queue.post_recv(request)
         return {}
@@ -374,11 +333,13 @@ class Session:
         if not local and (qp.qp_type == QpType.XRC_INI) != (f.srq_num is not None):
             raise BadRequest(f"post_send: srq_num is for XRC_INI, the QP is {qp.qp_type.name}")
         self._check_opcode(f.opcode)
-        request = SendWR(f.wr_id, f.opcode, self._sges(f.sge), f.flags, f.imm)
+        request = SendWR(f.wr_id, f.opcode, self._regions.sges(f.sge), f.flags, f.imm)
         if datagram:
             request.set_wr_ud(AH(qp.pd, self.way(f.ah)), f.ah.dest_qpn, f.ah.qkey)
         elif f.opcode == WrOpcode.REG_MR:
             return await self._register(qp, f)
+        elif f.opcode in LAYOUTS:
+            request = self._regions.layout(f)
         elif f.opcode == WrOpcode.FLUSH:
             request.set_wr_flush(f.rkey, f.remote_addr, f.length, f.flush_type, f.level)
         elif f.opcode == WrOpcode.ATOMIC_WRITE:
@@ -398,7 +359,7 @@ class Session:
 
     async def _register(self, qp: QP, f: Fields) -> Reply:
         """A region of ``reg_mr`` with ``fast`` gets a new key, which is the reply."""
-        mr = None if f.mr is None else self._mr(f.mr)
+        mr = None if f.mr is None else self._regions.get(f.mr)
         if not isinstance(mr, FastMR):
             raise BadRequest("post_send: REG_MR needs mr, a region of reg_mr with fast")
         request = mr.reg_wr(f.access, wr_id=f.wr_id)

@@ -25,6 +25,7 @@ __all__ = [
     "Kind",
     "bits",
     "card_mac",
+    "each",
     "integer",
     "mac_bytes",
     "member",
@@ -86,6 +87,15 @@ def integer(low: int, high: int) -> Kind:
 def bits(count: int) -> Kind:
     """A whole number of ``count`` bits."""
     return integer(0, (1 << count) - 1)
+
+
+def each(kind: Kind) -> Kind:
+    """A list of such values."""
+
+    def parse(value: Any) -> list[Any]:
+        return [kind.parse(one) for one in _list(value)]
+
+    return Kind(parse, {"type": "array", "items": kind.schema})
 
 
 def member(kind: type[IntEnum], *without: IntEnum) -> Kind:

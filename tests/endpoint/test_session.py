@@ -199,7 +199,7 @@ def test_memory_is_read_when_it_shows_what_was_acknowledged():
     async def main():
         c = await Client.open()
         mr, _a, _b = await c.pair()
-        (region,) = (one for one in c.session._mrs.values())
+        region = c.session._regions.get(0)
         c.world.late = lambda: region.write(b"late", 7)
         assert (await c("read_mem", mr=mr["mr"], offset=7, length=4))["data"] == b"late".hex()
 
@@ -357,6 +357,7 @@ def test_what_the_device_does_not_have():
                        "MEMCPY", "MKEY_LIST", "MKEY_INTERLEAVED"):  # fmt: skip
             text = f"This device has no {opcode}"
             await c.fails(errno.EOPNOTSUPP, text, "post_send", qp=a["qp"], opcode=opcode)
+        await c.fails(errno.EOPNOTSUPP, "no indirect keys", "create_mkey", max_entries=1)
         ah = dict(THERE, dest_qpn=1, qkey=2)
         await c.fails(errno.EINVAL, "ah is for", "post_send", qp=a["qp"], opcode="SEND", ah=ah)
         await c.fails(errno.EINVAL, "ah qkey is missing", "post_send", qp=a["qp"], opcode="SEND",
