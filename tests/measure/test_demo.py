@@ -20,12 +20,12 @@ from sim.tools import console
 #: Bytes of the longest message where a test is in the usual run: many packets of the lowest MTU.
 USUAL = 1024
 #: Why the default card leaves rows out.
-LEFT_OUT = {"no placement", "no xrc", "no mp_wr", "no dc"}
+LEFT_OUT = {"no placement", "no xrc", "no mp_wr", "no dc", "no mkeys"}
 #: Switch -> those that need it.
 NEED = {
     "atomics": {"placement", "xrc", "dc"},
     "srq": {"xrc", "dc"},
-    "fast_registration": {"xrc", "dc"},
+    "fast_registration": {"xrc", "dc", "mkeys"},
 }
 #: Replays of the recorded traffic: each side of each capture that holds some.
 REPLAYS = 65
@@ -92,7 +92,11 @@ def test_memory_placement(tmp_path: Path) -> None:
 def test_receive_queues_of_both_kinds(tmp_path: Path) -> None:
     """A card with XRC, and with receive requests that take several packets."""
     facts = played(NicConfig(width=64, xrc=True, mp_wr=True), tmp_path, USUAL)
-    assert {one["why"] for one in facts["rows_left_out"]} == {"no placement", "no dc"}
+    assert {one["why"] for one in facts["rows_left_out"]} == {
+        "no placement",
+        "no dc",
+        "no mkeys",
+    }
     assert [one["op"] for one in facts["rows"][-2:]] == ["XRC SEND", "SEND, MP WR"]
 
 
@@ -105,6 +109,14 @@ def test_dynamic_connections(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_indirect_keys(tmp_path: Path) -> None:
+    """A card whose messages may be pieces of a region under a key of their own."""
+    facts = played(NicConfig(width=64, mkeys=True), tmp_path, USUAL)
+    assert {one["why"] for one in facts["rows_left_out"]} == LEFT_OUT - {"no mkeys"}
+    assert facts["rows"][-1]["op"] == "WRITE, MKEY"
+
+
+@pytest.mark.slow
 def test_two_wqes_ahead(tmp_path: Path) -> None:
     """Of receive queues as many are read at a time as of send queues, and no more."""
     played(NicConfig(width=64, wqes_ahead=2), tmp_path, USUAL)
@@ -112,7 +124,7 @@ def test_two_wqes_ahead(tmp_path: Path) -> None:
 
 def test_what_is_left_out() -> None:
     """Each service that needs a switch is left out without it, with the switch as the reason."""
-    everything = NicConfig(placement=True, xrc=True, mp_wr=True, dc=True)
+    everything = NicConfig(placement=True, xrc=True, mp_wr=True, dc=True, mkeys=True)
     assert not left_out(Scope(everything)) and not lacking(NicConfig())
     assert {one["why"] for one in left_out(Scope(NicConfig()))} == LEFT_OUT
     for name in SWITCHES:
@@ -124,7 +136,8 @@ def test_what_is_left_out() -> None:
             assert set(one["why"].removeprefix("no ").split(", ")) <= off
     short = replace(everything, mtu=1024)
     assert {one["why"] for one in left_out(Scope(short))} == {"mtu below 4096"}
-    assert [one["op"] for one in left_out(Scope(replace(everything, mrs=4)))] == ["SEND_INV"]
+    few = left_out(Scope(replace(everything, mrs=4)))
+    assert [one["op"] for one in few] == ["SEND_INV", "WRITE, MKEY"]
     assert "atomics" in lacking(NicConfig(atomics=False))
     assert lacking(NicConfig(qps=64)) == "qps below the default card's"
     assert not lacking(

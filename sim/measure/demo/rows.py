@@ -27,6 +27,7 @@ from sim.guest.verbs import (
     DcDestination,
     FastMR,
     GlobalRoute,
+    Mkey,
     MpWr,
     QPAttr,
     QPInitAttr,
@@ -45,6 +46,7 @@ from sim.measure.flow import (
     compare,
     finished,
     good,
+    pieces,
 )
 from sim.measure.side import Side
 
@@ -75,7 +77,8 @@ OPERATIONS = {
 class Row:
     """``name`` and ``size`` of the row, and what its requests are; ``srq``: into a shared receive
     queue, of XRC into one of a domain, of DC into that of a target. ``pieces``: a receive takes
-    ``PIECES`` messages (MP WR). ``count``: messages back to back, after one alone."""
+    ``PIECES`` messages (MP WR). ``entries``: each message is that many pieces of a region, which an
+    indirect key names. ``count``: messages back to back, after one alone."""
 
     name: str
     size: int
@@ -83,6 +86,7 @@ class Row:
     kind: QpType = QpType.RC
     srq: bool = False
     pieces: bool = False
+    entries: int = 0
     count: int = 32
 
     @property
@@ -105,6 +109,14 @@ class Row:
         """What all its messages take of a region."""
         return (self.count + 1) * (self.size + self.area) + _REST
 
+    def places(self, length: int) -> range:
+        """Offsets of its messages in a region of so many bytes."""
+        total = self.count + 1
+        stride = (length - 16) // total
+        stride -= stride % self.size if self.word else 0
+        stride = self.size if self.pieces else stride
+        return range(0, total * stride, stride)
+
     @property
     def rights(self) -> Access:
         """Of its regions and queue pairs."""
@@ -117,6 +129,8 @@ class Row:
         found = {CardFeature.SRQ} if self.srq else set()
         if self.pieces:
             found.add(CardFeature.MP_WR)
+        if self.entries:
+            found.add(CardFeature.MKEYS)
         if self.kind in _SERVICES:
             found.add(_SERVICES[self.kind])
         return found | ({WORK_REQUESTS[self.opcode].feature} - {CardFeature.BASE})
@@ -131,6 +145,7 @@ class Row:
             ("mtu", self.size if self.kind == QpType.UD else 0),
             ("qps", FIRST_USER_QP_INDEX + 1 + self.srq + self.dynamic),
             ("mrs", 1 + keys),
+            ("layouts", self.count + 1 if self.entries else 0),
         ):
             if getattr(card, name) < needed:
                 return f"{name} below {needed}"
@@ -150,6 +165,7 @@ SERVICES = (
     Row("XRC SEND", 64, WrOpcode.SEND, QpType.XRC_INI, srq=True),
     Row("DC SEND", 64, WrOpcode.SEND, QpType.DCI, srq=True),
     Row("SEND, MP WR", 64, WrOpcode.SEND, pieces=True, count=PIECES - 1),
+    Row("WRITE, MKEY", 4096, WrOpcode.RDMA_WRITE, entries=8, count=4),
     Row("WRITE, FLUSH", 4096, WrOpcode.FLUSH),
     Row("ATOMIC_WRITE", 8, WrOpcode.ATOMIC_WRITE),
 )
@@ -181,7 +197,8 @@ class _Pair:
     """Two connected queue pairs, with a region of each side.
 
     keys: of regions at the receiver, which messages invalidate, one each. ways: where messages of
-    DC go. resources: all of its objects, in the order in which they close.
+    DC go. layouts: of the sender, by place the indirect key that messages name. resources: all of
+    its objects, in the order in which they close.
     """
 
     system: System
@@ -190,6 +207,7 @@ class _Pair:
     sides: list[Side]
     keys: list[int]
     ways: list[int]
+    layouts: dict[int, Mkey]
     resources: list[Resource]
 
     @classmethod
@@ -234,20 +252,18 @@ class _Pair:
                 await qps[1].post_send(region.reg_wr(rights))
                 finished(await cqs[1].wait(timeout_ns=patience_ns(0)))
         keys = [region.key for region in regions]
+        layouts = await _lay_out(first, qps[0], sides[0], pds[0]) if first.entries else {}
         shared = [one for one in (srq, domain) if one is not None]
-        resources: list[Resource] = [*ways, *qps, *shared, *regions, *mrs, *cqs, *pds]
+        resources: list[Resource]
+        resources = [*ways, *qps, *shared, *regions, *layouts.values(), *mrs, *cqs, *pds]
         numbers = [way.number for way in ways]
-        return cls(system, scope, qps, sides, keys, numbers, resources)
+        return cls(system, scope, qps, sides, keys, numbers, layouts, resources)
 
     def flow(self, row: Row, data: Any) -> Flow:
         """The messages of a row from side 0, with random bytes at the source and their inverse at
         the sink; ``data``: those bytes."""
         me, other = self.sides
-        total = row.count + 1
-        stride = (me.source.length - 16) // total
-        stride -= stride % row.size if row.word else 0
-        stride = row.size if row.pieces else stride
-        places = range(0, total * stride, stride)
+        places = row.places(me.source.length)
         answered = row.kind in (QpType.RC, QpType.XRC_INI, QpType.DCI)
         traffic = Traffic(
             row.name, row.opcode, places, area=row.area, answered=answered, keys=self.keys
@@ -265,9 +281,10 @@ class _Pair:
             way=me.peer if row.kind == QpType.UD else None,
             srq_num=other.srq.srq_num if other.srq else None,
             destinations=self.ways,
+            layouts=self.layouts,
         )
-        depth = self.scope.depth
-        shape = Shape(row.size, depth, depth, 1, total, stride, 1, row.count)
+        depth, total = self.scope.depth, len(places)
+        shape = Shape(row.size, depth, depth, 1, total, places.step, 1, row.count)
         kind = PieceFlow if row.pieces else Flow
         return kind(lane, traffic, shape, data, total)
 
@@ -336,6 +353,17 @@ async def _dynamic(
     target = await QP.create(pds[1], QPInitAttr(QpType.DCT, rcq=cqs[1], srq=srq))
     await target.to_rtr(attr)
     return (initiator, target), [await DcDestination.create(pds[0], address, target.qp_num, 0)]
+
+
+async def _lay_out(row: Row, qp: QP, side: Side, pd: PD) -> dict[int, Mkey]:
+    """By place an indirect key whose layout is the message there."""
+    found = {}
+    for at in row.places(side.source.length):
+        found[at] = await Mkey.create(pd, row.entries)
+        entries = pieces(side.source, at, row.size, row.entries)
+        await qp.post_send(found[at].list_wr(entries, Access.LOCAL_WRITE))
+        finished(await side.cqs[0].wait(timeout_ns=patience_ns(0)))
+    return found
 
 
 def _verify(row: Row, flow: Flow) -> None:
