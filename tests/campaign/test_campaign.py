@@ -37,6 +37,7 @@ OTHERS = {
     "operations": (17,),
     "services": (0, 48),
     "shared": (7,),
+    "mkeys": (5, 14),
     "xrc": (14, 21),
     "pieces": (3, 5),
     "functions": (0, 1),

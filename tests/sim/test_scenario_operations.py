@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hdl.abi.enums import QpType, SendFlags, WcFlags, WcStatus, WrOpcode
+from hdl.abi.mkeys import LayoutFlags
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import Kind
 from sim.bench.scenario.draw import draw
-from sim.bench.scenario.draw_operations import BAD_PHRASES, PHRASES, PLACING, merged
-from sim.bench.scenario.keys import Key, KeyState, wanted
+from sim.bench.scenario.draw_operations import (
+    BAD_LAYING,
+    BAD_PHRASES,
+    LAYING,
+    PHRASES,
+    PLACING,
+    merged,
+)
+from sim.bench.scenario.keys import MOST_CUTS, NO_KEY, Key, KeyState, identity_wr, wanted
 from sim.bench.scenario.ledger import Book, Place, Receive, State
 from sim.bench.scenario.plan import Batch, Ending, Message, Way, Wrong, reads
 from sim.bench.scenario.words import DIGITS, Word, Words
+from sim.guest.verbs import Mkey
+from tests.layouts import Layout, Piece
 from tests.sim.test_scenario import ATTRIBUTES, book, wc
 
 ADD, SWAP = WrOpcode.ATOMIC_FETCH_AND_ADD, WrOpcode.ATOMIC_CMP_AND_SWP
@@ -102,6 +113,56 @@ def test_memory_placement_is_drawn() -> None:
     assert way.psns(1024) == 1
 
 
+def test_indirect_keys_are_drawn() -> None:
+    """Layouts of both kinds, each before its use and some of them replaced; all that may name one,
+    of the own side and of the peer; and what can be wrong with them."""
+    ways = [way for n in range(600) for life in draw("mkeys", n).lives for way in life.ways]
+    messages = [message for way in ways for message in way.messages]
+    laid = [message for message in messages if message.layout]
+    opens = {WrOpcode.MKEY_LIST, WrOpcode.MKEY_INTERLEAVED}
+    write, read = WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ
+    uses = {write, read, WrOpcode.SEND, WrOpcode.LOCAL_INV, WrOpcode.RDMA_READ_WITH_INV}
+    assert {message.opcode for message in laid if message.own is not None} == opens | uses
+    assert {message.opcode for message in laid if message.peer is not None} == {
+        write, read, WrOpcode.SEND_WITH_INV}  # fmt: skip
+    wrongs = {Wrong.STALE, Wrong.PEER_STALE, Wrong.TAKEN, Wrong.KEY}
+    assert {message.wrong for message in laid} >= wrongs
+    again = 0
+    for way in ways:
+        given: dict[int, int] = {}
+        for message in way.messages:
+            if message.layout and message.own is not None:
+                given[message.own] = given.get(message.own, 0) + (message.opcode in opens)
+                assert given[message.own]
+        again += any(count > 1 for count in given.values())
+        for one in wanted(way):
+            if one.layout and one.peer:  # a WRITE goes to a sink, a READ comes from a source
+                assert all(m.opcode != (read if one.sink else write) for m in way.messages
+                           if m.layout and m.peer == one.number)  # fmt: skip
+    assert again > 100
+
+
+@pytest.mark.parametrize("opcode", [WrOpcode.MKEY_LIST, WrOpcode.MKEY_INTERLEAVED])
+def test_layouts_keep_offsets(opcode: WrOpcode) -> None:
+    """Whatever the cuts are, byte ``n`` of the layout is byte ``n`` of the region."""
+    mkey, base = Mkey(None, 1, 0x101, MOST_CUTS), SimpleNamespace(iova=5000, length=9000, lkey=7)
+    counts, free = set(), LayoutFlags(0)
+    for seed in range(50):
+        wr = identity_wr(mkey, base, opcode, free, random.Random(seed))
+        if opcode == WrOpcode.MKEY_LIST:
+            pieces = [Piece(one.addr, one.length, one.lkey) for one in wr.sg]
+            layout = Layout(pieces)
+        else:
+            pairs = zip(wr.sg[::2], wr.sg[1::2], strict=True)
+            pieces = [Piece(one.addr, one.length, one.lkey, skip.addr) for one, skip in pairs]
+            layout = Layout(pieces, -(-9000 // sum(piece.count for piece in pieces)))
+        assert layout.addresses(0, 9000) == list(range(5000, 14_000))
+        assert {piece.key for piece in pieces} <= {7, NO_KEY}
+        assert len(pieces) <= MOST_CUTS
+        counts.add(len(pieces))
+    assert len(counts) > 3
+
+
 class Memory:
     """Bytes where a region would be."""
 
@@ -164,9 +225,10 @@ def test_an_atomic_write_is_whole() -> None:
 
 
 def test_phrases() -> None:
-    for phrase in (*PHRASES, *PLACING, *BAD_PHRASES):
+    wrong = (*BAD_PHRASES, *BAD_LAYING)
+    for phrase in (*PHRASES, *PLACING, *LAYING, *wrong):
         bad = [step for step in phrase if step.wrong != Wrong.NOTHING]
-        assert bad == ([phrase[-1]] if phrase in BAD_PHRASES else [])
+        assert bad == ([phrase[-1]] if phrase in wrong else [])
     parts = [[Message(WrOpcode.SEND, n, ())] * 3 for n in range(3)]
     found = merged(random.Random(1), parts)
     assert sorted(one.length for one in found) == [0, 0, 0, 1, 1, 1, 2, 2, 2]

@@ -6,7 +6,7 @@ import random
 
 from sim.bench.scenario.draw_basics import Draw
 from sim.bench.scenario.draw_heavy import Heavy
-from sim.bench.scenario.draw_operations import Operations, Placement
+from sim.bench.scenario.draw_operations import Mkeys, Operations, Placement
 from sim.bench.scenario.draw_services import Functions, Pieces, Services, Shared, Xrc
 from sim.bench.scenario.plan import Scenario
 from sim.models.impairments import Impairments
@@ -19,6 +19,7 @@ KINDS = {"network": 8, "lifecycle": 5, "errors": 5, "peers": 3, "guests": 2}
 ALONE: dict[str, type[Draw]] = {
     "operations": Operations,
     "placement": Placement,
+    "mkeys": Mkeys,
     "shared": Shared,
     "xrc": Xrc,
     "pieces": Pieces,

@@ -41,6 +41,7 @@ GOOD = {
     "guests": 0.7,
     "operations": 0.3,
     "placement": 0.3,
+    "mkeys": 0.3,
     "shared": 0.3,
     "xrc": 0.3,
     "pieces": 0.3,

@@ -27,13 +27,23 @@ from sim.bench.scenario.plan import (
 from sim.bench.scenario.words import CHOICES
 from sim.models.impairments import Impairments
 
-__all__ = ["BAD_PHRASES", "PHRASES", "PLACING", "Operations", "Placement", "merged"]
+__all__ = [
+    "BAD_LAYING",
+    "BAD_PHRASES",
+    "LAYING",
+    "PHRASES",
+    "PLACING",
+    "Mkeys",
+    "Operations",
+    "Placement",
+    "merged",
+]
 
 
 @dataclass(frozen=True)
 class Step:
     """One request of a phrase, of its own key or of the ``peer``'s, or of neither (``plain``).
-    ``window``: that key is a memory window's.
+    ``window``: that key is a memory window's, ``layout``: an indirect one.
 
     ``fence``: without one it would be executed before the READs in front of it have ended.
     """
@@ -42,6 +52,7 @@ class Step:
     peer: bool = False
     plain: bool = False
     window: bool = False
+    layout: bool = False
     fence: bool = False
     wrong: Wrong = Wrong.NOTHING
 
@@ -116,6 +127,38 @@ PLACING: dict[tuple[Step, ...], int] = {
     (_FLUSH, _FLUSH): 1,
     (_ADD, _STORE, _SWAP): 2,
 }
+_LAY, _LAY_ROWS, _LAY_NO_MORE = (
+    Step(one, layout=True)
+    for one in (WrOpcode.MKEY_LIST, WrOpcode.MKEY_INTERLEAVED, WrOpcode.LOCAL_INV)
+)
+_LAID_WRITE, _LAID_SEND, _LAID_READ = (Step(one, layout=True) for one in (_W, _S, _R))
+_LAID_READ_INV = replace(_READ_INV, layout=True)
+_THEIR_LAID_WRITE, _THEIR_LAID_READ, _LAID_SEND_INV, _LAID_SEND_INV_FENCED = (
+    replace(step, layout=True) for step in (_THEIR_WRITE, _THEIR_READ, _SEND_INV, _SEND_INV_FENCED)
+)
+#: Phrases with indirect keys: a layout comes before its use, and another one right behind it.
+LAYING: dict[tuple[Step, ...], int] = {
+    (_LAY, _LAID_WRITE): 3,
+    (_LAY_ROWS, _LAID_WRITE, _LAY_NO_MORE): 3,
+    (_LAY, _LAID_WRITE, _LAY_ROWS, _LAID_WRITE): 6,
+    (_LAY_ROWS, _LAID_SEND, _LAY, _LAID_SEND): 6,
+    (_LAY, _LAID_READ, _LAY_ROWS, _LAID_READ, _LAY, _LAID_READ): 6,
+    (_LAY_ROWS, _LAID_READ_INV, _LAY, _LAID_READ): 3,
+    (_LAY, _LAY_NO_MORE, _LAY_NO_MORE): 1,
+    (_THEIR_LAID_WRITE,): 3,
+    (_THEIR_LAID_READ, _THEIR_LAID_READ): 3,
+    (_THEIR_LAID_WRITE, _LAID_SEND_INV): 3,
+    (_THEIR_LAID_READ, _LAID_SEND_INV_FENCED): 3,
+}
+#: Those of which one request must fail.
+BAD_LAYING: tuple[tuple[Step, ...], ...] = (
+    (_LAY, _LAID_WRITE, _LAY_NO_MORE, replace(_LAID_WRITE, wrong=Wrong.STALE)),
+    (_LAY_ROWS, _LAID_READ_INV, replace(_LAID_SEND, fence=True, wrong=Wrong.STALE)),
+    (_THEIR_LAID_WRITE, _LAID_SEND_INV, replace(_THEIR_LAID_WRITE, wrong=Wrong.PEER_STALE)),
+    (_THEIR_LAID_READ, _LAID_SEND_INV_FENCED, replace(_THEIR_LAID_READ, wrong=Wrong.PEER_STALE)),
+    (_LAY, replace(_LAY_ROWS, wrong=Wrong.TAKEN)),
+    (_LAY, replace(_LAY_NO_MORE, wrong=Wrong.KEY)),
+)
 #: How a request of a kind can be wrong, beside what is wrong with any.
 SPOILT = {
     Kind.SEND: (Wrong.SHORT,),
@@ -128,12 +171,14 @@ BARE = (Wrong.LKEY, Wrong.LENGTH)
 
 
 def phrases(
-    rng: random.Random, known: Mapping[tuple[Step, ...], int], *, bad: bool
+    rng: random.Random,
+    known: Mapping[tuple[Step, ...], int],
+    bad: Sequence[tuple[Step, ...]],
 ) -> Iterator[tuple[Step, ...]]:
-    """Some of the ``known`` phrases; with ``bad`` the last one must fail."""
+    """Some of the ``known`` phrases, and one of the ``bad`` ones, which must fail, if there are."""
     yield from rng.choices(list(known), list(known.values()), k=rng.choice((0, 1, 2, 3, 4)))
     if bad:
-        yield rng.choice(BAD_PHRASES)
+        yield rng.choice(bad)
 
 
 def merged(rng: random.Random, parts: Sequence[Sequence[Message]]) -> list[Message]:
@@ -156,6 +201,7 @@ class Operations(Draw):
     """Scenarios of kind ``operations``: the requests are phrases of ``draw_operations``."""
 
     PHRASES: Mapping[tuple[Step, ...], int] = PHRASES
+    BAD_PHRASES: Sequence[tuple[Step, ...]] = BAD_PHRASES
     _bad = False
 
     def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
@@ -168,10 +214,10 @@ class Operations(Draw):
 
     def _messages(self, attributes: Attributes) -> list[Message]:
         mtu = attributes.mtu.octets
-        bad = self._bad and self._chance(0.3)
+        bad = self.BAD_PHRASES if self._bad and self._chance(0.3) else ()
         parts: list[list[Message]] = []
         left = WAY_BYTES
-        for number, steps in enumerate(phrases(self._rng, self.PHRASES, bad=bad)):
+        for number, steps in enumerate(phrases(self._rng, self.PHRASES, bad)):
             part = [self._step(step, number, mtu, max(left, 9)) for step in steps]
             left -= sum(message.length for message in part)
             parts.append(part)
@@ -193,7 +239,7 @@ class Operations(Draw):
             drawn = replace(drawn, length=9, pieces=(9,), landing=(9,) * (drawn.opcode in SENDS))
         flags = fits(step, drawn)
         own, peer = step.keys(number)
-        drawn = replace(drawn, own=own, peer=peer, window=step.window)
+        drawn = replace(drawn, own=own, peer=peer, window=step.window, layout=step.layout)
         return replace(drawn, flags=flags, wrong=step.wrong)
 
     def _spoilt(self, ways: tuple[Way, Way]) -> tuple[Way, Way]:
@@ -218,3 +264,10 @@ class Placement(Operations):
         """As everywhere; on two functions both have a pair."""
         found = super().scenario(name, seed)
         return replace(found, functions=2 if len(found.pairs) > 1 and self._chance(0.6) else 1)
+
+
+class Mkeys(Operations):
+    """Scenarios of kind ``mkeys``: indirect keys beside all that ``operations`` has."""
+
+    PHRASES = PHRASES | LAYING
+    BAD_PHRASES = BAD_PHRASES + BAD_LAYING

@@ -69,9 +69,9 @@ class Message:
 
     ``own``, ``peer``: number in the way of the key of its own side that it changes or that its SGEs
     have, and of the peer's key that it reaches or invalidates; None: regions that stay.
-    ``window``: that key is a memory window's. ``word``: which word of its class an atomic changes.
-    ``queue``: which of the peer's receive queues a request of XRC names.
-    Only the last message of a ``Way`` must be signalled.
+    ``window``: that key is a memory window's, ``layout``: an indirect one. ``word``: which word of
+    its class an atomic changes. ``queue``: which of the peer's receive queues a request of XRC
+    names. Only the last message of a ``Way`` must be signalled.
     """
 
     opcode: WrOpcode
@@ -83,6 +83,7 @@ class Message:
     own: int | None = None
     peer: int | None = None
     window: bool = False
+    layout: bool = False
     word: int = 0
     queue: int = 0
 
@@ -115,7 +116,7 @@ class Message:
         words = [self.opcode.name, str(self.length)]
         words += [f"in {len(self.pieces)}"] if len(self.pieces) > 1 else []
         words += [flag.name or "" for flag in SendFlags if flag & self.flags]
-        kind = "window" if self.window else "key"
+        kind = "window" if self.window else "layout" if self.layout else "key"
         words += [f"own {kind} {self.own}"] if self.own is not None else []
         words += [f"peer's {kind} {self.peer}"] if self.peer is not None else []
         words += [f"word {self.word}"] if self.atomic else []

@@ -67,9 +67,10 @@ CARDS = {
         packed=True,
     ),
 }
-#: The cards of the benches of XRC, and of requests for several packets.
+#: The cards of the benches of XRC, and of requests for several packets; one with indirect keys.
 CARDS["xrc"] = NicConfig(width=64, xrc=True)
 CARDS["pieces"] = NicConfig(width=64, xrc=True, mp_wr=True)
+CARDS["mkeys"] = NicConfig(width=64, mkeys=True)
 CARDS["placement"] = replace(CARDS["functions"], placement=True, persistence=True)
 #: When writes of a card are seen in a host's memory, ns, if not as soon as usual: so long that a
 #: FLUSH that waits for nothing is noticed, and shorter than ``VISIBLE_NS``.

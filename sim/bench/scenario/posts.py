@@ -14,7 +14,7 @@ from sim.bench.scenario.ledger import Book, Receive, Sent, State, immediate
 from sim.bench.scenario.plan import SENDS, Message, Way, Wrong, reads
 from sim.bench.scenario.pool import unresolved
 from sim.bench.scenario.side import WORD, Side
-from sim.guest.verbs import QP, SGE, FastMR, RecvWR, SendWR
+from sim.guest.verbs import MW, QP, SGE, RecvWR, SendWR
 from sim.models.platform import now_ns
 
 __all__ = ["Posts"]
@@ -28,7 +28,12 @@ NO_QUEUE = 1 << 20
 #: Requests that name a key to invalidate.
 INVALIDATE = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
 #: Requests that make a key valid.
-OPEN = (WrOpcode.REG_MR, WrOpcode.BIND_MW)
+OPEN = (
+    WrOpcode.REG_MR,
+    WrOpcode.BIND_MW,
+    WrOpcode.MKEY_LIST,
+    WrOpcode.MKEY_INTERLEAVED,
+)
 
 
 class Posts:
@@ -115,7 +120,8 @@ class Posts:
         if key is None:
             return
         if message.opcode in OPEN:
-            wr.wr, sent.makes = key.open_wr(message.wrong).wr, KeyState.VALID
+            opens = key.open_wr(message.wrong, message.opcode)
+            wr.wr, wr.sg, sent.makes = opens.wr, opens.sg, KeyState.VALID
         elif message.opcode in INVALIDATE:
             sent.number = key.place.key
             wr.invalidate_rkey = sent.number ^ (message.wrong in (Wrong.KEY, Wrong.PEER_KEY))
@@ -152,7 +158,7 @@ class Posts:
             at = place.pieces[0][0] if place.pieces else 0
         if self._book.dubious:
             place.state = State.ANYTHING
-        holder = own.place if own and isinstance(own.place, FastMR) else base
+        holder = base if own is None or isinstance(own.place, MW) else own.place
         sent = Sent(mine.number(), message, place, atomic=atomic)
         sges = [holder.sge(*piece) for piece in pieces]
         wr = SendWR(sent.wr_id, message.opcode, sges, message.flags)

@@ -36,6 +36,9 @@ class Mkey(Resource):
     """An indirect key. ``key`` is its local and its remote key. Addresses under it are offsets in
     its layout, which a work request gives it (``list_wr``, ``interleaved_wr``)."""
 
+    #: Address of its first byte.
+    iova = 0
+
     def __init__(self, pd: PD, mrn: int, key: int, max_entries: int):
         self.pd, self.mrn, self.key, self.max_entries = pd, mrn, key, max_entries
 
