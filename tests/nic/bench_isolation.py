@@ -207,7 +207,8 @@ async def t_s3_work_requests(dut):
     looped = await g.bystander.rate()
     assert (await qp.query()).qp_state == QpState.ERR
     dut._log.info("beside sound requests %d, bad ones %d, a loop %d", sound, broken, looped)
-    assert min(broken, looped) > 0.9 * sound, (broken, looped, sound)
+    # A loop is walked once, up to as many descriptors as the ring has.
+    assert broken > 0.9 * sound and looped > 0.7 * sound, (broken, looped, sound)
     await g.bystander.end()
 
 
@@ -296,12 +297,10 @@ async def t_s7_packets(dut):
     assert more[-1][1].qp_num not in (qp.qp_num for qp in (*pair.qps, *g.bystander.pair.qps))
     before = [one.read(LENGTH) for one in (mr, victim)]
     for counter, frame in bad.items():
-        counted = [await node.counters() for node in (here, stranger.nodes[1])]
+        counted = (await here.counters())[counter]
         wire.inject(frame)
         await Timer(5, "us")
-        now = [await node.counters() for node in (here, stranger.nodes[1])]
-        gained = sum(one[counter] - was[counter] for one, was in zip(now, counted, strict=True))
-        assert gained == 1, (counter, gained)
+        assert (await here.counters())[counter] == counted + 1, counter
         for one, was in zip((mr, victim), before, strict=True):
             assert np.array_equal(one.read(LENGTH), was), counter
     await pair.exchange(random.Random(2))
@@ -317,14 +316,13 @@ async def t_s8_floods(dut):
     g = await Guests.up(dut, ISOLATES)
     pair = g.own
     alone = await g.bystander.rate()
-    small = [await CQ.create(node.context, 2) for node in pair.nodes]
-    roomy = [await CQ.create(node.context, 1024) for node in pair.nodes]
     cap = QPCap(max_send_wr=256, max_recv_wr=2, max_send_sge=2, max_recv_sge=2)
     impatient = QpOptions(cap=cap, timeout=1, min_rnr_timer=1)
     requests = CONFIG.outstanding * 3 // 2
 
-    async def beside(opcode, *, count=1, cqs=roomy, peers=True, options=impatient) -> int:
-        """The bystander's rate beside so many QPs with requests."""
+    async def beside(opcode, *, count=1, room=256, peers=True, options=impatient) -> int:
+        """The bystander's rate beside so many QPs with requests, and a CQ with ``room``."""
+        cqs = [await CQ.create(node.context, room) for node in pair.nodes]
         floods = [await connect(pair.nodes, pair.pds, cqs, options) for _ in range(count)]
         for qps in floods:
             if not peers:
@@ -336,11 +334,12 @@ async def t_s8_floods(dut):
         rate = await g.bystander.rate()
         for qps in floods:
             await together(*(qp.close() for qp in qps[: 1 + peers]))
+        await together(*(cq.close() for cq in cqs))
         return rate
 
     write, never = WrOpcode.RDMA_WRITE, replace(impatient, timeout=0)
     rates = {
-        "no room": await beside(write, cqs=small),
+        "no room": await beside(write, room=2),
         "never ready": await beside(WrOpcode.SEND),
         "gone": await beside(write, peers=False),
         "gone for ever": await beside(write, peers=False, options=never),
