@@ -1,11 +1,15 @@
-"""Indirect keys of two guest functions of a card: each has its own entries."""
+"""Indirect keys of two guest functions of a card: each has its own entries; packed rings."""
 
 import cocotb
 import numpy as np
+import pytest
 
 from hdl.abi.enums import Access, WcStatus, WrOpcode
+from hdl.abi.virtio_pci import Feature
 from hdl.config import NicConfig
 from sim.bench.system import Node, System
+from sim.guest.driver.device import ALL_FEATURES, DriverOptions
+from sim.guest.driver.errors import CommandError
 from sim.guest.verbs import (
     CQ,
     MR,
@@ -23,7 +27,8 @@ from tests.layouts import Layout, Piece
 from tests.nic.mkeys import OPTIONS, PLAIN, SIZE
 
 #: MEMCPY moves bytes without a peer.
-CONFIG = NicConfig(width=64, functions=2, memcpy=True, mkeys=True)
+CONFIG = NicConfig(width=64, functions=2, memcpy=True, mkeys=True, packed=True)
+PACKED = DriverOptions(features=ALL_FEATURES | Feature.RING_PACKED.mask)
 WAIT_NS = 2_000_000
 LAYOUTS = (
     Layout([Piece(0, 30), Piece(500, 70)]),
@@ -81,6 +86,12 @@ class Guest:
         wr.set_wr_memcpy(self.flat.sge(0, length), self.mkey.sge(0, length))
         return wr
 
+    def list_wr(self, layout, mkey=None):
+        """A request that gives its key, or another one, a layout of its region, as a list."""
+        key, mr = mkey or self.mkey, self.source
+        entries = [SGE(mr.iova + one.addr, one.count, mr.lkey) for one in layout.pieces]
+        return key.list_wr(entries, Access.LOCAL_WRITE)
+
     async def gathers(self, layout):
         """Copies its layout, and compares."""
         self.flat.fill()
@@ -89,16 +100,22 @@ class Guest:
         assert np.array_equal(self.flat.read(layout.total), wanted)
 
 
+async def two(dut):
+    """A card with two functions, and a guest on each."""
+    system = await System.start(dut, CONFIG)
+    second = Node(system.testbench, 0, beside=system.nodes[0])
+    await second.start()
+    nodes = (*system.nodes, second)
+    for node in nodes:
+        node.host.set(mmio_latency_ns=0)
+    return nodes, [await Guest.up(node, n) for n, node in enumerate((system.nodes[0], second))]
+
+
 @cocotb.test()
 async def two_functions(dut):
     """T-K7: keys of both have the same numbers, and each has its own layout. The key of a region
     that only the other one has is none in an entry."""
-    system = await System.start(dut, CONFIG)
-    second = Node(system.testbench, 0, beside=system.nodes[0])
-    await second.start()
-    for node in (*system.nodes, second):
-        node.host.set(mmio_latency_ns=0)
-    guests = [await Guest.up(node, n) for n, node in enumerate((system.nodes[0], second))]
+    nodes, guests = await two(dut)
     first, other = guests
     assert first.mkey.key == other.mkey.key and first.source.lkey == other.source.lkey
     for turn in range(3):
@@ -115,5 +132,49 @@ async def two_functions(dut):
     again = await Guest.up(first.node, 9)
     await again.ends(again.copy(10), WcStatus.LOC_PROT_ERR)
     await other.gathers(LAYOUTS[1])
-    for node in (*system.nodes, second):
+    for node in nodes:
         assert not node.host.faults
+
+
+@cocotb.test()
+async def keys_of_another_function(dut):
+    """T-K7, K-5: a function gives no layout to a key that only the other one has, and destroys
+    none; the other one goes on with it."""
+    nodes, (first, other) = await two(dut)
+    more = await Mkey.create(other.pd, 8)
+    assert more.mrn != first.mkey.mrn
+    strange = Mkey(first.pd, more.mrn, more.key, 8)
+    await other.lay(LAYOUTS[1])
+    await other.ends(other.list_wr(LAYOUTS[0], more))
+    await first.ends(first.list_wr(LAYOUTS[0], strange), WcStatus.MW_BIND_ERR)
+    with pytest.raises(CommandError):
+        await strange.close()
+    await first.connect()
+    await first.lay(LAYOUTS[0])
+    await first.gathers(LAYOUTS[0])
+    await other.gathers(LAYOUTS[1])
+    other.mkey = more
+    await other.gathers(LAYOUTS[0])
+    for node in nodes:
+        assert not node.host.faults
+
+
+@cocotb.test()
+async def packed_rings(dut):
+    """Requests for layouts in a packed ring of 16 places, which they fill more than twice; some
+    have as many entries as there can be."""
+    system = await System.start(dut, CONFIG, options=PACKED)
+    (node, _) = system.nodes
+    node.host.set(mmio_latency_ns=0)
+    assert node.context.device.features & Feature.RING_PACKED.mask
+    guest = await Guest.up(node, 5)
+    wide = guest.mkey = await Mkey.create(guest.pd, 32)
+    for turn in range(8):
+        many = Layout([Piece(7 * turn + 50 * n, n % 5) for n in range(32)])
+        for layout in (many, Layout([Piece(turn, 100 + turn)])):
+            await guest.ends(guest.list_wr(layout, wide))
+            await guest.gathers(layout)
+        await guest.lay(LAYOUTS[1])
+        await guest.gathers(LAYOUTS[1])
+    for one in system.nodes:
+        assert not one.host.faults
