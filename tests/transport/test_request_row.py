@@ -73,8 +73,14 @@ def test_each_change():
         assert bench.shown(ctx) == want and not ctx.get(bench.row.begun)
         await bench.pulse(ctx, "begin", data=1, place=77, sink={"number": 9, "long": 1})
         want |= {"high": 1, "reads": 1, "entry": 77}
-        assert bench.shown(ctx) == want and ctx.get(bench.row.begun)
+        assert bench.shown(ctx) == want
         assert ctx.get(bench.row.newest) and ctx.get(bench.row.row.sink.number) == 9
+        await bench.pulse(ctx, "save")
+        assert ctx.get(bench.row.begun), "a cycle after it has begun"
+        await bench.take(ctx, 2)
+        assert not ctx.get(bench.row.begun)
+        await bench.take(ctx, 1)
+        assert bench.shown(ctx) == want and ctx.get(bench.row.begun), "as soon as it is loaded"
         await bench.pulse(ctx, "advance", step={"payload": 1024, "packets": 1})
         await bench.pulse(ctx, "advance", step={"payload": 1024, "packets": 1})
         want |= {"offset": 2048, "psn": 2, "unasked": 2}
@@ -84,8 +90,9 @@ def test_each_change():
         assert bench.shown(ctx) == want
         await bench.pulse(ctx, "skip", "fail")
         want |= {"position": 1, "offset": 0, "error": 1}
-        assert bench.shown(ctx) == want and not ctx.get(bench.row.begun)
+        assert bench.shown(ctx) == want
         await bench.pulse(ctx, "save")
+        assert not ctx.get(bench.row.begun)
         await bench.take(ctx, 2)
         assert bench.shown(ctx) == dict.fromkeys(FIELDS, 0), "the row of another QP"
         await bench.take(ctx, 1)

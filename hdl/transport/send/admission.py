@@ -53,14 +53,15 @@ def broken_rules(m: Module, config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Valu
         (wqe.inline & (operation.data | wqe.length[bits:].any()))
         | ((operation.kind == Kind.ATOMIC) & (wqe.num_sge > OPERAND_SLOT)),
     ]
-    if config.windows:
-        rules.append(operation.bind & ~cfg.binds)
+    # One bit for what a QP may or may not do: with more of them the decision is a level later.
+    barred = operation.bind & ~cfg.binds if config.windows else Const(0, 1)
     if config.memcpy:
-        rules.append(copies & ~cfg.copies)
+        barred |= copies & ~cfg.copies
     if config.mkeys:
         layout = is_layout(config, operation.completion)
         rules[1] &= ~layout
-        rules.append(layout & ~may_set_layouts(cfg))
+        barred |= layout & ~may_set_layouts(cfg)
+    rules.append(barred)
     if config.placement:
         places, flush = is_placement(config, operation.completion), wqe_flush(wqe)
         unknown = (flush.type.as_value() == 0) | (flush.unknown != 0) | (flush.beyond != 0)
@@ -359,10 +360,11 @@ class RequestAdmission(wiring.Component):
                 m.d.sync += reads.eq(row.reads - ack.reads)  # under way
         older = Signal(6)  # WQEs before it have not ended
         m.d.sync += older.eq(unequal(self.wqe.position, ack.position))
-        behind = operation.invalidate
+        behind, ordered = operation.invalidate, Signal()
         if self._config.mkeys:
             behind |= is_layout(self._config, operation.completion)
-        waits = older.any() & (operation.kind == Kind.LOCAL) & behind
+        m.d.sync += ordered.eq((operation.kind == Kind.LOCAL) & behind)
+        waits = older.any() & ordered
         # For both of them, and then one is chosen: in this order it takes less time.
         limits = [behind_reads(wqe, reads, most_reads) for reads in found]
         copies = is_copy(self._config, operation.completion)

@@ -184,10 +184,10 @@ class RequestLayout(wiring.Component):
             # MULTIPLY: works out the bytes of the layout; ends when they are known.
             with m.State("MULTIPLY"):
                 with m.If(times[0]):
-                    m.d.sync += [
-                        total.eq(more),
-                        over.eq(over | more[TOTAL - 1] | part[TOTAL - 1 :].any()),
-                    ]
+                    m.d.sync += total.eq(more)
+                # The carry of the sum before: that of this one is late.
+                too_long = total[TOTAL - 1] | (times[0] & part[TOTAL - 1 :].any())
+                m.d.sync += over.eq(over | too_long)
                 m.d.sync += [times.eq(times[1:]), part.eq(Cat(0, part))]
                 with m.If(times == 0):
                     m.next = "JUDGE"

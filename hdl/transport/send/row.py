@@ -4,7 +4,7 @@ from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.sums import is_sum
+from hdl.common.sums import is_sum, unequal
 from hdl.common.tables import TableWrite
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import QpTx, ReadSink
@@ -38,7 +38,8 @@ class RequestRow(wiring.Component):
     which ``copies`` if it is a MEMCPY; ``advance`` by ``step``;
     ``skip``, the next WQE follows; ``fail``, later WQEs are flushed. ``save``: ``row`` is written,
     with ``rewinds`` in a new generation. ``begun``: the WQE at ``row.position`` has its entry, as
-    it was interrupted or is sent again; ``newest``: and no WQE behind it has one, so that
+    it was interrupted or is sent again (as the row is loaded, and a cycle after each change of it);
+    ``newest``: and no WQE behind it has one, so that
     ``row.entry`` is its place (valid a cycle after ``row``, but at once behind ``begin``).
     ``write``: port of the table ``qp_tx``.
     Parameter ``once``: a ``save`` that is held writes in its first cycle alone. What fills a cache
@@ -84,6 +85,7 @@ class RequestRow(wiring.Component):
         # A last packet's row is written after the next WQE's has been read, or in that cycle.
         # It is written in this cycle, or was in the one before, for that QP.
         store, stored, stored_qp = Signal(), Signal(), Signal(QpNumber)
+        ahead = Signal(6)
         save = self.save
         if self._once:
             saved = Signal()
@@ -95,9 +97,13 @@ class RequestRow(wiring.Component):
             self.write.index.eq(Mux(store, stored_qp, self.qp)),
             self.write.row.eq(row),
             self.write.row.generation.eq(row.generation + self.rewinds),
-            self.begun.eq(row.position != row.high),
+            self.begun.eq(ahead.any()),
         ]
+        # In pieces, and as the row becomes when it is loaded: whether a WQE may begin is late.
+        comes = Mux(self.load & ~self.newer, self.table.as_value(), row.as_value())
+        comes = data.View(QpTx, comes)
         m.d.sync += [
+            ahead.eq(unequal(comes.position, comes.high)),
             store.eq(self.advance & step.last),
             stored.eq(store),
             self.newest.eq(is_sum(row.position, Const(1, 16), row.high, wraps=True)),
