@@ -40,6 +40,7 @@ OTHERS = {
     "mkeys": (5, 14),
     "xrc": (14, 21),
     "pieces": (3, 5),
+    "dynamic": (1, 2),
     "functions": (0, 1),
     "heavy": (2, 3),
 }

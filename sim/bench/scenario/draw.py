@@ -7,7 +7,7 @@ import random
 from sim.bench.scenario.draw_basics import Draw
 from sim.bench.scenario.draw_heavy import Heavy
 from sim.bench.scenario.draw_operations import Mkeys, Operations, Placement
-from sim.bench.scenario.draw_services import Functions, Pieces, Services, Shared, Xrc
+from sim.bench.scenario.draw_services import Dynamic, Functions, Pieces, Services, Shared, Xrc
 from sim.bench.scenario.plan import Scenario
 from sim.models.impairments import Impairments
 
@@ -23,6 +23,7 @@ ALONE: dict[str, type[Draw]] = {
     "shared": Shared,
     "xrc": Xrc,
     "pieces": Pieces,
+    "dynamic": Dynamic,
     "services": Services,
     "heavy": Heavy,
     "functions": Functions,

@@ -45,6 +45,7 @@ GOOD = {
     "shared": 0.3,
     "xrc": 0.3,
     "pieces": 0.3,
+    "dynamic": 0.3,
     "services": 0.3,
     "heavy": 0.2,
     "functions": 0.1,

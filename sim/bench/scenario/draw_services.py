@@ -22,7 +22,7 @@ from sim.bench.scenario.plan import (
 from sim.bench.scenario.plan import Shared as Queue
 from sim.models.impairments import Impairments
 
-__all__ = ["Functions", "Pieces", "Services", "Shared", "Xrc"]
+__all__ = ["Dynamic", "Functions", "Pieces", "Services", "Shared", "Xrc"]
 
 
 #: Bytes of requests that take several packets.
@@ -191,6 +191,34 @@ class Pieces(Xrc):
             for queue in drawn.shared
         ]
         return replace(drawn, shared=(sides[0], sides[1]))
+
+
+class Dynamic(Shared):
+    """Scenarios of kind ``dynamic``: each end of a pair is an initiator of DC or one to three
+    targets, which the requests go to in any order."""
+
+    _services = (QpType.RC,)  # as with RC but for what is changed here
+
+    def _endings(self) -> list[Ending]:
+        """In mid-run no end stays that could be used again."""
+        return [Ending.DESTROY, Ending.LEAVE] if self._chance(0.3) else [Ending.LEAVE]
+
+    def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
+        side, targets = self._rng.randrange(2), self._rng.choice((1, 2, 3, 3))
+        return tuple(
+            self._aimed(of_initiator(life, side, QpType.DCI), side, targets)
+            for life in super()._lives(networks)
+        )
+
+    def _aimed(self, life: Life, side: int, targets: int) -> Life:
+        """Each request goes to one of the targets."""
+        batches = []
+        for batch in life.ways[side].batches:
+            sent = [replace(one, target=self._rng.randrange(targets)) for one in batch.messages]
+            batches.append(replace(batch, messages=tuple(sent)))
+        way = replace(life.ways[side], batches=tuple(batches), late=0)
+        ways = (life.ways[0], way) if side else (way, life.ways[1])
+        return replace(life, ways=ways, attributes=replace(life.attributes, targets=targets))
 
 
 class Functions(Draw):

@@ -31,7 +31,7 @@ from sim.guest.verbs import QP, QPAttr, QPInitAttr
 from sim.models.impairments import Impairments
 from sim.models.platform import now_ns
 
-__all__ = ["Connection", "Gate"]
+__all__ = ["Connection", "Gate", "options_of"]
 
 #: How often somebody looks whether a connection has come to its end, ns.
 LOOK_NS = 4000
@@ -162,7 +162,7 @@ class Connection:
                 self._posters[1 - side].append(cocotb.start_soon(posts.late(self.qps)))
 
     async def _connect(self, qps: tuple[QP, QP] | None) -> None:
-        options = _options(self.life.attributes, self.sides[0].flushes)
+        options = options_of(self.life.attributes, self.sides[0].flushes)
         nodes = [side.node for side in self.sides]
         if qps is None and self.life.attributes.service == QpType.XRC_INI:
             self.qps = await self._initiator_and_target(options)
@@ -304,7 +304,11 @@ class Connection:
                 book.settled()
                 counted = await self._counters(side)
                 since = {n: value - self._counted[side].get(n, 0) for n, value in counted.items()}
-                book.counted(since, now_ns() - self._begun)
+                self._judge_counters(side, since, now_ns() - self._begun)
+
+    def _judge_counters(self, side: int, since: dict[str, int], lasted_ns: int) -> None:
+        """Fails for what the card has counted for an end, if that cannot be."""
+        self.books[side].counted(since, lasted_ns)
 
     async def _gone(self, side: int) -> None:
         """One end is destroyed; the other sends as often as it may, and no more."""
@@ -327,7 +331,8 @@ async def _visible(sent: Sent) -> None:
     sent.sink.arrived(sent)
 
 
-def _options(a: Attributes, flushes: Access) -> QpOptions:
+def options_of(a: Attributes, flushes: Access) -> QpOptions:
+    """What both ends of a connection are made with."""
     return QpOptions(
         type=a.service,
         qkey=QKEY,

@@ -17,6 +17,7 @@ from sim.models.impairments import Impairments
 
 __all__ = [
     "DONE",
+    "INITIATORS",
     "RNR_NS",
     "SENDS",
     "Attributes",
@@ -36,6 +37,8 @@ __all__ = [
     "reads",
 ]
 
+#: Services in which one end alone has requests.
+INITIATORS = (QpType.XRC_INI, QpType.DCI)
 #: Operations whose data go where a receive says.
 SENDS = tuple(WrOpcode(c) for c, row in WORK_REQUESTS.items() if row.kind is Kind.SEND)
 #: Code of an RNR timer -> ns (IBTA vol 1, table 46), as far as scenarios use them.
@@ -71,7 +74,8 @@ class Message:
     have, and of the peer's key that it reaches or invalidates; None: regions that stay.
     ``window``: that key is a memory window's, ``layout``: an indirect one. ``word``: which word of
     its class an atomic changes. ``queue``: which of the peer's receive queues a request of XRC
-    names. Only the last message of a ``Way`` must be signalled.
+    names, ``target`` which of its targets one of DC goes to. Only the last message of a ``Way``
+    must be signalled.
     """
 
     opcode: WrOpcode
@@ -86,6 +90,7 @@ class Message:
     layout: bool = False
     word: int = 0
     queue: int = 0
+    target: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -121,6 +126,7 @@ class Message:
         words += [f"peer's {kind} {self.peer}"] if self.peer is not None else []
         words += [f"word {self.word}"] if self.atomic else []
         words += [f"queue {self.queue}"] if self.queue else []
+        words += [f"target {self.target}"] if self.target else []
         words += [self.wrong.value] if self.wrong != Wrong.NOTHING else []
         return " ".join(words)
 
@@ -175,7 +181,8 @@ DONE = (Ending.FINISH, Ending.LEAVE)
 class Attributes:
     """Attributes of both ends, in the units of ``sim.bench.system.QpOptions``.
 
-    ``initiator``: the end that has the requests of a connection of XRC.
+    ``initiator``: the end that has the requests of a connection of XRC, or of DC, which has so many
+    ``targets``.
     """
 
     mtu: Mtu
@@ -187,6 +194,7 @@ class Attributes:
     max_rd_atomic: int
     service: QpType = QpType.RC
     initiator: int = 0
+    targets: int = 1
 
     @property
     def timeout_ns(self) -> int:
@@ -338,9 +346,9 @@ def _network(network: Impairments) -> str:
     )
 
 
-def of_initiator(life: Life, side: int) -> Life:
-    """Return it as one of XRC in which the end ``side`` alone has requests."""
-    attributes = replace(life.attributes, service=QpType.XRC_INI, initiator=side)
+def of_initiator(life: Life, side: int, service: QpType = QpType.XRC_INI) -> Life:
+    """Return it as one of XRC, or of DC, in which the end ``side`` alone has requests."""
+    attributes = replace(life.attributes, service=service, initiator=side)
     none = Way(())
     ways = (none, life.ways[1]) if side else (life.ways[0], none)
     return replace(life, attributes=attributes, ways=ways)

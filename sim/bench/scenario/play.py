@@ -15,10 +15,12 @@ from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
 from hdl.config import NicConfig
 from sim.bench.broken_rings import break_ring
 from sim.bench.scenario import services, strangers
+from sim.bench.scenario.dynamic import Dynamic
 from sim.bench.scenario.keys import Want, wanted
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
 from sim.bench.scenario.life import Connection, Gate
 from sim.bench.scenario.plan import (
+    INITIATORS,
     Attributes,
     Batch,
     Ending,
@@ -67,8 +69,10 @@ CARDS = {
         packed=True,
     ),
 }
-#: The cards of the benches of XRC, and of requests for several packets; one with indirect keys.
+#: The cards of the benches of XRC, of DC, and of requests for several packets; one with indirect
+#: keys.
 CARDS["xrc"] = NicConfig(width=64, xrc=True)
+CARDS["dynamic"] = NicConfig(width=64, dc=True)
 CARDS["pieces"] = NicConfig(width=64, xrc=True, mp_wr=True)
 CARDS["mkeys"] = NicConfig(width=64, mkeys=True)
 CARDS["placement"] = replace(CARDS["functions"], placement=True, persistence=True)
@@ -77,6 +81,8 @@ CARDS["placement"] = replace(CARDS["functions"], placement=True, persistence=Tru
 LATE_NS = {"placement": 1500}
 #: Of one scenario: 12 ms, some times what the longest one takes; of a heavy one.
 DEADLINE_CYCLES, WIDE_DEADLINE_CYCLES = 3_000_000, 12_000_000
+#: Services whose requests are answered -> how a connection of one is.
+_ANSWERED = {QpType.RC: Connection, QpType.XRC_INI: Connection, QpType.DCI: Dynamic}
 #: Bytes of each sink that hostile WRITEs aim at.
 SCRATCH = 4096
 #: How long a card may take to stop a broken ring, ns.
@@ -216,12 +222,13 @@ class _Play:
             await pool.settled()
 
     def _either(self, life: Life) -> Iterator[Life]:
-        """What one connection both of whose ends have requests does; of XRC these are two."""
-        if not any(shared.domain for shared in self.scenario.shared or ()):
+        """What a connection both of whose ends have requests does; of XRC and DC these are two."""
+        service = next(self.scenario.lives).attributes.service
+        if service not in INITIATORS:
             yield life
             return
         for side in (0, 1):
-            yield of_initiator(life, side)
+            yield of_initiator(life, side, service)
 
     async def _prepare(self) -> None:
         """Make shared queues, and keys of both sides, those of the peer's requests registered."""
@@ -252,8 +259,9 @@ class _Play:
         dubious = number == self.scenario.victim
         fresh = number >= len(self.scenario.pairs)
         networks = (Impairments(), Impairments()) if fresh else self.scenario.networks
-        if life.attributes.service in (QpType.RC, QpType.XRC_INI):
-            connection = Connection(self.sides, networks, life, number, dubious=dubious)
+        if life.attributes.service in _ANSWERED:
+            kind = _ANSWERED[life.attributes.service]
+            connection = kind(self.sides, networks, life, number, dubious=dubious)
         else:
             connection = Unanswered(self.sides, networks, life, number)
         connection.gate = self.gate

@@ -58,6 +58,8 @@ class Pool:
         self.posted: dict[int, Slot] = {}
         #: Who uses it: the book of the newest connection of each QP.
         self.books: dict[int, Book] = {}
+        #: Of those that are targets of DC: which one of their book's.
+        self.targets: dict[int, int] = {}
         #: Of those that are of UC or UD.
         self.inboxes: dict[int, Inbox] = {}
         #: Nothing more is posted.
@@ -152,6 +154,8 @@ class Pool:
         message = receive.sent.message
         what = f"{book.where}: {receive} in a shared request"
         assert slot.queue == message.queue, f"{what} of queue {slot.queue}"
+        target = self.targets.get(wc.qp_num, 0)
+        assert target == message.target, f"{what} of target {target}"
         sends = message.opcode in SENDS
         if wc.status == WcStatus.SUCCESS:
             if sends:

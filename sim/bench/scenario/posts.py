@@ -46,6 +46,8 @@ class Posts:
 
     def __init__(self, sides: Sequence[Side], books: Sequence[Book], way: Way, side: int):
         self.way, self.side = way, side
+        #: Of DC: what the targets of messages are to this end.
+        self.destinations: list[int] = []
         self._mine, self._theirs = sides[side], sides[1 - side]
         self._book, self._other = books[side], books[1 - side]
         self._receives: list[tuple[RecvWR, Receive]] = []
@@ -63,6 +65,8 @@ class Posts:
                 await self._until_few(max(0, self.way.depth - len(batch)))
             for _, sent in batch:
                 sent.posted(now_ns())
+            for wr, sent in batch if self.destinations else ():
+                wr.set_wr_dc(self.destinations[sent.message.target])
             await qps[self.side].post_send([wr for wr, _ in batch])
 
     async def _until_few(self, most: int) -> None:
