@@ -25,5 +25,5 @@ def simulate(bench, width):
         testbench.build(config=NicConfig(width=width, dc=True)),
         test_module=f"tests.nic.bench_{bench}",
         extra_env={"ROCINANTE_WIDTH": str(width)},
-        timeout_s=900,
+        timeout_s=3600,
     )
