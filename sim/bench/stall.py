@@ -114,7 +114,8 @@ def driver_report(context: Any) -> Iterator[str]:
 
 def _oldest(sq: Any) -> str:
     """The send request that the device has held for longest."""
-    addr = next(iter(sq.ring.pending), None)
+    pending = sq.ring.pending if hasattr(sq, "ring") else ()  # a target has no queue
+    addr = next(iter(pending), None)
     if addr is None:
         return ""
     request = abi.POST_SEND.unpack(view(sq.ctx.memory, addr, abi.POST_SEND.size).tobytes())

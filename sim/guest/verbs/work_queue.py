@@ -100,7 +100,7 @@ class WorkQueue:
     @property
     def outstanding(self) -> int:
         """Requests whose ring elements the device has not given back."""
-        return self.ring.outstanding
+        return self.ring.outstanding if hasattr(self, "ring") else 0
 
     @property
     def pending(self) -> list[bytes]:
