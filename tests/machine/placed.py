@@ -25,6 +25,8 @@ from pyverbs.enums import (
     IBV_QP_EX_WITH_FLUSH,
     IBV_QP_EX_WITH_RDMA_READ,
     IBV_QP_EX_WITH_RDMA_WRITE,
+    IBV_QP_INIT_ATTR_PD,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     IBV_QPT_RC,
     IBV_SEND_SIGNALED,
     IBV_WC_SUCCESS,
@@ -53,8 +55,8 @@ WORDS = [b"first!!!", b"second!!"]
 
 def gid_index(context, port):
     """The index of the first address that is no link-local one."""
-    entries = context.query_gid_table(32)
-    return next(e.gid_index for e in entries if e.port_num == port and "fe80" not in str(e.gid))
+    indices = [entry.gid_index for entry in context.query_gid_table(32)]
+    return next(n for n in indices if "fe80" not in str(context.query_gid(port, n)))
 
 
 class Side:
@@ -67,10 +69,15 @@ class Side:
         self.mr = MR(self.pd, 2 * LENGTH, ACCESS)
         cap = QPCap(max_send_wr=8, max_recv_wr=1)
         init = QPInitAttrEx(
-            qp_type=IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, pd=self.pd, sq_sig_all=0
+            qp_type=IBV_QPT_RC,
+            scq=self.cq,
+            rcq=self.cq,
+            cap=cap,
+            pd=self.pd,
+            sq_sig_all=0,
+            comp_mask=IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+            send_ops_flags=OPERATIONS,
         )
-        init.comp_mask |= 1 << 6  # the operations are named
-        init.send_ops_flags = OPERATIONS
         self.qp = QPEx(self.context, init)
         index = gid_index(self.context, 1)
         gid = str(self.context.query_gid(1, index))

@@ -12,8 +12,8 @@ def share_of(m: Module, free: Value, entries: int) -> Signal:
     """Return twice the number of ``free`` ones of the ``entries``, and at least one, a cycle later.
 
     A dynamic threshold (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
-    packet switches", 1998). A QP that is alone gets two thirds of the table. Of n QPs whose peers
-    never answer, all together leave one part in 2n + 1, as each has twice what is free.
+    packet switches", 1998). A QP that is alone gets two thirds of the table, and leaves a third to
+    all others. Each further one whose peer never answers leaves a third of what it has found.
     """
     share = Signal(16)
     m.d.sync += share.eq(free << 1 | 1)
