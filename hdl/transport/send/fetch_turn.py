@@ -167,8 +167,7 @@ class FetchTurn(wiring.Component):
 
     def _limits(self, m: Module, distances: Signal, reads: Signal) -> tuple[Signal, ...]:
         """How many may be asked for: by what is under way, and by the READs that may start or the
-        QP's share of the outstanding table; and whether it has that. When little is free it is one
-        at a time, as a batch would be more than the share."""
+        QP's share of the outstanding table; and whether it has that."""
         row, config = self.row, self._config
         limits = Array([min(1 << n, config.send_lines) for n in range(AHEAD + 1)])
         limit, most_reads, drains = Signal(8), Signal(8), Signal()
@@ -182,8 +181,7 @@ class FetchTurn(wiring.Component):
         few = (row.ahead == AHEAD) | (distances.pending <= limit)
         # READs that have begun count already, and may be sent again whatever the limit is.
         again = distances.unbegun[15]
-        scarce, crowded, capped = Signal(), Signal(), Signal()
-        m.d.sync += scarce.eq(self.share < BATCH)
+        crowded, capped = Signal(), Signal()
         m.d.comb += crowded.eq(~distances.asked[15] & (distances.asked >= self.share))
         with m.If(self.weigh):
             m.d.sync += [
@@ -198,7 +196,7 @@ class FetchTurn(wiring.Component):
                 begun=distances.begun,
             )
             with m.If(~row.reading & ~drains):
-                m.d.sync += startable.eq(Mux(scarce, 1, BATCH))
+                m.d.sync += startable.eq(BATCH)
             with m.If(crowded & again):
                 m.d.sync += startable.eq(repeats(distances.begun))
             with m.If((crowded | drains) & ~again):
