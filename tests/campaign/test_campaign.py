@@ -37,10 +37,10 @@ OTHERS = {
     "operations": (17,),
     "services": (0, 48),
     "shared": (7,),
-    "mkeys": (5, 14),
+    "mkeys": (5,),
     "xrc": (14, 21),
     "pieces": (3, 5),
-    "dynamic": (1, 2),
+    "dynamic": (2,),
     "functions": (0, 1),
     "heavy": (2, 3),
 }

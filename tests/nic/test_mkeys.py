@@ -11,11 +11,6 @@ from sim.rtl.build import run
 from tests.nic.bench_mkeys_functions import CONFIG
 from tests.nic.card import MKEYS
 
-#: Of each bench what runs at 512 bits in each run: layouts of each place, losses, pieces of a beat.
-WIDE = {
-    "mkeys": ["t_k1_local", "t_k2_remote", "t_k12_bad_networks"],
-    "mkeys_rules": ["t_k7_entries", "t_k8_atomics", "t_k10_in_a_batch", "t_k13_many_pieces"],
-}
 #: The vectors of the specification, as posted: entries of 8 bytes at 10000h and 10040h; K3, three
 #: rows of 8 bytes at 50000h and 50040h, with 2 bytes to skip.
 LIST = """
@@ -50,17 +45,6 @@ def test_mkeys(bench, width):
         testbench.build(config=replace(MKEYS, width=width)),
         test_module=f"tests.nic.bench_{bench}",
         extra_env={"ROCINANTE_WIDTH": str(width)},
-        timeout_s=900,
-    )
-
-
-@pytest.mark.parametrize("bench", WIDE)
-def test_wide(bench):
-    run(
-        testbench.build(config=replace(MKEYS, width=512)),
-        test_module=f"tests.nic.bench_{bench}",
-        testcase=WIDE[bench],
-        extra_env={"ROCINANTE_WIDTH": "512"},
         timeout_s=900,
     )
 
