@@ -312,7 +312,7 @@ async def t_s7_packets(dut):
 async def t_s8_floods(dut):
     """T-S8: a QP whose completions have no room, one whose peer is never ready, and one whose peer
     has gone, each with more requests than the outstanding table has places: others keep half their
-    rate, and they are served beside several of them."""
+    rate."""
     g = await Guests.up(dut, ISOLATES)
     pair = g.own
     alone = await g.bystander.rate()
@@ -320,20 +320,18 @@ async def t_s8_floods(dut):
     impatient = QpOptions(cap=cap, timeout=1, min_rnr_timer=1)
     requests = CONFIG.outstanding * 3 // 2
 
-    async def beside(opcode, *, count=1, room=256, peers=True, options=impatient) -> int:
-        """The bystander's rate beside so many QPs with requests, and a CQ with ``room``."""
+    async def beside(opcode, *, room=256, peers=True, options=impatient) -> int:
+        """The bystander's rate beside a QP with requests, and a CQ with ``room``."""
         cqs = [await CQ.create(node.context, room) for node in pair.nodes]
-        floods = [await connect(pair.nodes, pair.pds, cqs, options) for _ in range(count)]
-        for qps in floods:
-            if not peers:
-                await qps[1].close()
-            wrs = [SendWR(n, opcode, [pair.mrs[0].sge(0, 64)]) for n in range(requests)]
-            for wr in wrs:
-                wr.set_remote(pair.mrs[1].rkey, pair.mrs[1].iova)
-            await qps[0].post_send(wrs)
+        qps = await connect(pair.nodes, pair.pds, cqs, options)
+        if not peers:
+            await qps[1].close()
+        wrs = [SendWR(n, opcode, [pair.mrs[0].sge(0, 64)]) for n in range(requests)]
+        for wr in wrs:
+            wr.set_remote(pair.mrs[1].rkey, pair.mrs[1].iova)
+        await qps[0].post_send(wrs)
         rate = await g.bystander.rate()
-        for qps in floods:
-            await together(*(qp.close() for qp in qps[: 1 + peers]))
+        await together(*(qp.close() for qp in qps[: 1 + peers]))
         await together(*(cq.close() for cq in cqs))
         return rate
 
@@ -346,7 +344,4 @@ async def t_s8_floods(dut):
     }
     dut._log.info("messages alone %d, beside %s", alone, rates)
     assert all(rate > alone / 2 for rate in rates.values()), (alone, rates)
-    several = await beside(write, count=4, peers=False, options=replace(impatient, timeout=4))
-    dut._log.info("beside four: %d", several)
-    assert several > alone / 8, (alone, several)
     await g.bystander.end()
