@@ -7,7 +7,8 @@ from hdl.config import NicConfig
 from sim.bench import testbench
 from sim.rtl.build import run
 
-#: Of each bench what runs at 512 bits in each run: packets in flight, losses, several queues.
+#: Of each bench what runs at 512 bits on a card with more switches: packets in flight, losses,
+#: several queues.
 WIDE = {
     "xrc": ["t_x1_two_processes", "t_x8_bad_network"],
     "xrc_errors": ["t_x5_number_changes_in_a_message", "t_x9_queue_goes_in_a_message"],
@@ -26,6 +27,7 @@ def test_xrc(bench, width):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bench", WIDE)
 def test_wide(bench):
     """On the card of ``test_mp_wr``, so that there is one model of this width."""
