@@ -40,8 +40,9 @@ class Regions:
             mr = await FastMR.create(pd, -(-fields.length // PAGE_SIZE), fields.access)
             await mr.map(fields.length)
         else:
-            mr = await MR.create(pd, fields.length, fields.access, offset=offset,
-                                 virt_addr=fields.va)  # fmt: skip
+            mr = await MR.create(
+                pd, fields.length, fields.access, offset=offset, virt_addr=fields.va
+            )
         return {"mr": self._keep(mr), "addr": mr.iova, "lkey": mr.lkey, "rkey": mr.rkey}
 
     async def create_key(self, pd: PD, fields: SimpleNamespace) -> dict[str, Any]:
@@ -49,8 +50,12 @@ class Regions:
         ``Mkey.create``."""
         self._need_room()
         mkey = await Mkey.create(pd, fields.max_entries, remote_invalidate=fields.remote_invalidate)
-        return {"mr": self._keep(mkey), "lkey": mkey.lkey, "rkey": mkey.rkey,
-                "max_entries": mkey.max_entries}  # fmt: skip
+        return {
+            "mr": self._keep(mkey),
+            "lkey": mkey.lkey,
+            "rkey": mkey.rkey,
+            "max_entries": mkey.max_entries,
+        }
 
     def _need_room(self) -> None:
         if len(self._mrs) >= self._context.query_device().max_mr:

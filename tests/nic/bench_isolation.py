@@ -171,7 +171,8 @@ def mangled(pair: Pair, **fields: int) -> bytes:
 @cocotb.test()
 async def t_s3_work_requests(dut):
     """T-S3: a count of SGEs of 2^32 - 1, an opcode of that, SGEs that pass the end of addresses,
-    and a descriptor chain that is a loop: an error of that QP, and the others are as fast."""
+    and a descriptor chain that is a loop: an error of that QP. The others are as fast, but for the
+    one walk of the loop."""
     g = await Guests.up(dut, ISOLATES)
     pair = g.own
     mr = pair.mrs[0]

@@ -17,7 +17,8 @@ def share_of(m: Module, free: Value, entries: int) -> Signal:
 
     A dynamic threshold (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
     packet switches", 1998). A QP that is alone gets two thirds of the table, and leaves a third to
-    all others. Each further one whose peer never answers leaves a third of what it has found.
+    all others. Each further one whose peer never answers leaves a third of what it has found, and
+    nothing when that is less than its part.
     """
     share, least = Signal(16), entries // PARTS | 1
     m.d.sync += share.eq(free << 1 | 1)
