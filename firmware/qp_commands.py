@@ -37,7 +37,9 @@ _HOLDS_WQE = 1
 
 _XRC = (QpType.XRC_INI, QpType.XRC_TGT)
 _DYNAMIC = (QpType.DCI, QpType.DCT)
-#: Types that never have extensions of RC.
+#: Types that may have MEMCPY.
+_COPYING = (QpType.RC, QpType.DCI)
+#: Types that never have other extensions of RC.
 _PLAIN = (*_XRC, *_DYNAMIC)
 _LIVE = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
 _SENDING = (QpState.RTS, QpState.SQD, QpState.SQE)
@@ -112,11 +114,7 @@ class QpCommands:
         qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs, srq), pair)
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
         qp.xrcd, qp.pieces = xrcd, pieces
-        qp.binds = limits.config.windows and await self._negotiated(RdmaFeature.MW)
-        if v.qp_type not in _PLAIN:
-            qp.copies = limits.config.memcpy and await self._negotiated(RdmaFeature.MEMCPY)
-            qp.layouts = limits.config.mkeys and await self._negotiated(RdmaFeature.MKEY)
-            qp.placement = int(await placement_access(limits, self._negotiated))
+        await self._allow(qp)
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()
         if v.qp_type == QpType.DCI:
@@ -166,6 +164,16 @@ class QpCommands:
             if v[name]:
                 raise Refused(f"{name} must be 0, not {v[name]}, of type {v.qp_type}")
         return unused
+
+    async def _allow(self, qp: Qp) -> None:
+        """The queue pair may post what its driver has negotiated, as far as its type has that."""
+        limits, config = self._limits, self._limits.config
+        qp.binds = config.windows and await self._negotiated(RdmaFeature.MW)
+        if qp.type in _COPYING:
+            qp.copies = config.memcpy and await self._negotiated(RdmaFeature.MEMCPY)
+        if qp.type not in _PLAIN:
+            qp.layouts = config.mkeys and await self._negotiated(RdmaFeature.MKEY)
+            qp.placement = int(await placement_access(limits, self._negotiated))
 
     # MODIFY -------------------------------------------------------------------------------------
 

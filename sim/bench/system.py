@@ -29,6 +29,7 @@ from sim.guest.verbs import (
     SRQ,
     AHAttr,
     Context,
+    DcDestination,
     GlobalRoute,
     MpWr,
     QPAttr,
@@ -240,13 +241,6 @@ async def join(
     o = options
 
     def attr(i: int) -> QPAttr:
-        other = nodes[1 - i]
-        route = GlobalRoute(
-            dgid=other.context.query_gid(1, o.gid),
-            sgid_index=o.gid,
-            traffic_class=o.traffic_class,
-            flow_label=o.flow_label,
-        )
         return QPAttr(
             pkey_index=o.pkey_index,
             path_mtu=o.mtu,
@@ -261,12 +255,51 @@ async def join(
             retry_cnt=o.retry_cnt,
             rnr_retry=o.rnr_retry,
             min_rnr_timer=o.min_rnr_timer,
-            ah_attr=AHAttr(gr=route, sl=o.priority, roce_dmac=other.mac),
+            ah_attr=address_of(nodes[1 - i], o),
         )
 
     await together(
         *((qp.to_rtr if i == receives else qp.to_rts)(attr(i)) for i, qp in enumerate(qps))
     )
+
+
+def address_of(node: Node, options: QpOptions) -> AHAttr:
+    """The address of a node's port, as the other end of a QP needs it."""
+    o = options
+    route = GlobalRoute(
+        dgid=node.context.query_gid(1, o.gid),
+        sgid_index=o.gid,
+        traffic_class=o.traffic_class,
+        flow_label=o.flow_label,
+    )
+    return AHAttr(gr=route, sl=o.priority, roce_dmac=node.mac)
+
+
+async def connect_dynamic(
+    there: Node, pds: Sequence[PD], cqs: Sequence[CQ], srq: SRQ, options: QpOptions, targets: int
+) -> tuple[QP, list[QP], list[DcDestination]]:
+    """An initiator of DC of the first PD and CQ; so many targets at the node ``there``, of the
+    second ones, which take from ``srq`` and whose keys are their places; and the ways to them."""
+    o, address = options, address_of(there, options)
+    attr = QPAttr(
+        path_mtu=o.mtu,
+        max_rd_atomic=o.max_rd_atomic,
+        qp_access_flags=o.access,
+        timeout=o.timeout,
+        retry_cnt=o.retry_cnt,
+        rnr_retry=o.rnr_retry,
+        min_rnr_timer=o.min_rnr_timer,
+        ah_attr=address,
+    )
+    init = QPInitAttr(QpType.DCI, cqs[0], cap=replace(o.cap), sq_sig_all=o.sq_sig_all)
+    initiator = await QP.create(pds[0], init, replace(attr))
+    made, ways = list[QP](), list[DcDestination]()
+    for key in range(targets):
+        init = QPInitAttr(QpType.DCT, rcq=cqs[1], srq=srq, dc_key=key)
+        made.append(await QP.create(pds[1], init))
+        await made[-1].to_rtr(replace(attr))
+        ways.append(await DcDestination.create(pds[0], address, made[-1].qp_num, key))
+    return initiator, made, ways
 
 
 class System:

@@ -20,7 +20,8 @@ from tests.nic.initiator import WITH_EVENTS
 from tests.nic.mp_wr import OPTIONS, MpWrPair
 from tests.nic.xrc import Process, Xrc
 
-CONFIG = replace(card("functions"), xrc=True, mp_wr=True)
+#: DC beside them is for ``bench_dc_functions``.
+CONFIG = replace(card("functions"), xrc=True, mp_wr=True, dc=True)
 PACKED = DriverOptions(features=ALL_FEATURES | Feature.RING_PACKED.mask)
 
 

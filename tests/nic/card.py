@@ -20,8 +20,8 @@ XRC = replace(CONFIG, xrc=True, mp_wr=bool(os.environ.get("ROCINANTE_MP_WR")))
 MP_WR = replace(XRC, mp_wr=True)
 #: Of two functions whose WQEs may come with their doorbells; rings may be packed otherwise.
 PUSH = replace(CONFIG, functions=2, packed=True, push=True)
-#: With connections that come and go.
-DC = replace(CONFIG, dc=True)
+#: With connections that come and go, and copies between what goes over them.
+DC = replace(CONFIG, dc=True, memcpy=True)
 #: With indirect keys, and all that may use them.
 MKEYS = replace(MEMCPY, xrc=True, mkeys=True)
 if os.environ.get("ROCINANTE_HOT"):

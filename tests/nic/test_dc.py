@@ -9,7 +9,7 @@ from sim.rtl.build import run
 
 
 @pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("bench", ["dc", "dc_errors", "dc_streams"])
+@pytest.mark.parametrize("bench", ["dc", "dc_errors", "dc_memcpy", "dc_streams"])
 def test_dc(bench, width):
     simulate(bench, width)
 
@@ -22,7 +22,7 @@ def test_dc_many():
 
 def simulate(bench, width):
     run(
-        testbench.build(config=NicConfig(width=width, dc=True)),
+        testbench.build(config=NicConfig(width=width, dc=True, memcpy=True)),
         test_module=f"tests.nic.bench_{bench}",
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=3600,

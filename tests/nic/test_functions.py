@@ -40,3 +40,8 @@ def test_receive_queues():
     """XRC between two functions of each card, and receive requests for several packets of a driver
     with packed rings."""
     play("bench_receive_functions", bench_receive_functions.CONFIG)
+
+
+def test_dynamic_connections():
+    """DC of two functions of each card."""
+    play("bench_dc_functions", bench_receive_functions.CONFIG)

@@ -1,6 +1,7 @@
 """The whole NIC with MEMCPY, and without it.
 
-T-C1 to T-C6 of the work-request builders; each bench has the name of its scenario.
+T-C1 to T-C6 of the work-request builders, T-C7 being with DC; each bench has the name of its
+scenario.
 """
 
 import pytest

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from hdl.abi.enums import QpType, WcStatus
+from hdl.abi.enums import WcStatus
 from sim.bench.scenario.life import Connection, options_of
-from sim.guest.verbs import QP, AHAttr, DcDestination, GlobalRoute, QPAttr, QPInitAttr
+from sim.bench.system import connect_dynamic
+from sim.guest.verbs import QP, DcDestination
 
 __all__ = ["Dynamic"]
 
@@ -40,29 +39,15 @@ class Dynamic(Connection):
         assert qps is None, "these are never used again"
         asks, a = self._asks, self.life.attributes
         here, there = self.sides[asks], self.sides[1 - asks]
-        assert there.pool is not None, "targets take from a shared queue"
-        options = options_of(a, here.flushes)
-        node = there.node
-        address = AHAttr(GlobalRoute(dgid=node.context.query_gid(1, 0)), roce_dmac=node.mac)
-        attr = QPAttr(
-            path_mtu=a.mtu,
-            qp_access_flags=options.access,
-            timeout=a.timeout,
-            retry_cnt=a.retry_cnt,
-            rnr_retry=a.rnr_retry,
-            min_rnr_timer=a.min_rnr_timer,
-            max_rd_atomic=a.max_rd_atomic,
-            ah_attr=address,
+        assert there.pool is not None and there.pool.srq is not None, "targets share a queue"
+        initiator, self._targets, self._ways = await connect_dynamic(
+            there.node,
+            (here.pd, there.pd),
+            (here.cq, there.cq),
+            there.pool.srq,
+            options_of(a, here.flushes),
+            a.targets,
         )
-        init = QPInitAttr(QpType.DCI, here.cq, cap=replace(options.cap), sq_sig_all=0)
-        initiator = await QP.create(here.pd, init, replace(attr))
-        self._targets, self._ways = [], []
-        for key in range(a.targets):
-            init = QPInitAttr(QpType.DCT, rcq=there.cq, srq=there.pool.srq, dc_key=key)
-            target = await QP.create(there.pd, init)
-            await target.to_rtr(replace(attr))
-            self._targets.append(target)
-            self._ways.append(await DcDestination.create(here.pd, address, target.qp_num, key))
         self._posts[asks].destinations = [way.number for way in self._ways]
         ends = (initiator, self._targets[0])
         self.qps = (ends[asks], ends[1 - asks])

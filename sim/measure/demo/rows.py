@@ -14,7 +14,7 @@ from hdl.abi.operations import WORK_REQUESTS
 from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, GRH_SIZE
 from hdl.config import CardFeature
 from hdl.wire.opcodes import Kind
-from sim.bench.system import VISIBLE_NS, QpOptions, System, connect, join
+from sim.bench.system import VISIBLE_NS, QpOptions, System, connect, connect_dynamic, join
 from sim.guest.verbs import (
     AH,
     CQ,
@@ -29,7 +29,6 @@ from sim.guest.verbs import (
     GlobalRoute,
     Mkey,
     MpWr,
-    QPAttr,
     QPInitAttr,
     SrqAttr,
 )
@@ -230,7 +229,8 @@ class _Pair:
         ways = list[DcDestination]()
         if first.dynamic:
             assert srq is not None, "a target has a shared receive queue"
-            qps, ways = await _dynamic(system, pds, cqs, srq, options)
+            one, targets, ways = await connect_dynamic(nodes[1], pds, cqs, srq, options, 1)
+            qps = one, targets[0]
         elif domain is None:
             qps = await connect(nodes, pds, cqs, options, (None, srq))
         else:
@@ -334,25 +334,6 @@ async def _extended(
     qps = await QP.create(pds[0], initiator), await QP.create(pds[1], target)
     await join(system.nodes, qps, options)
     return qps
-
-
-async def _dynamic(
-    system: System, pds: list[PD], cqs: list[CQ], srq: SRQ, options: QpOptions
-) -> tuple[tuple[QP, QP], list[DcDestination]]:
-    """An initiator of DC, a target of the second node, and the way there."""
-    there, cap = system.nodes[1], replace(options.cap)
-    address = AHAttr(GlobalRoute(dgid=there.context.query_gid(1, 0)), roce_dmac=there.mac)
-    attr = QPAttr(
-        path_mtu=options.mtu,
-        timeout=options.timeout,
-        qp_access_flags=options.access,
-        max_rd_atomic=options.max_rd_atomic,
-        ah_attr=address,
-    )
-    initiator = await QP.create(pds[0], QPInitAttr(QpType.DCI, cqs[0], cap=cap), replace(attr))
-    target = await QP.create(pds[1], QPInitAttr(QpType.DCT, rcq=cqs[1], srq=srq))
-    await target.to_rtr(attr)
-    return (initiator, target), [await DcDestination.create(pds[0], address, target.qp_num, 0)]
 
 
 async def _lay_out(row: Row, qp: QP, side: Side, pd: PD) -> dict[int, Mkey]:

@@ -11,7 +11,7 @@ from cocotb.triggers import Event
 
 from hdl.abi.enums import Access, Mtu, QpType
 from sim.bench.bulk.loader import bulk
-from sim.bench.system import QpOptions, System, connect, join
+from sim.bench.system import QpOptions, System, connect, connect_dynamic, join
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import (
     AH,
@@ -22,11 +22,9 @@ from sim.guest.verbs import (
     SRQ,
     XRCD,
     AHAttr,
-    DcDestination,
     GlobalRoute,
     Mkey,
     MpWr,
-    QPAttr,
     QPInitAttr,
     SrqAttr,
 )
@@ -191,31 +189,13 @@ class Ends:
 
     async def _dynamic(self, pds: Sequence[PD], number: int, options: QpOptions) -> None:
         """An initiator of DC, and its targets, which have one receive queue."""
-        plan, cqs, there = self.plan, [side.cqs[number] for side in self.sides], self.nodes[1]
-        address = AHAttr(GlobalRoute(dgid=there.context.query_gid(1, 0)), roce_dmac=there.mac)
-        attr = QPAttr(
-            path_mtu=options.mtu,
-            qp_access_flags=options.access,
-            timeout=options.timeout,
-            retry_cnt=options.retry_cnt,
-            rnr_retry=options.rnr_retry,
-            min_rnr_timer=options.min_rnr_timer,
-            max_rd_atomic=options.max_rd_atomic,
-            ah_attr=address,
+        cqs, cap = [side.cqs[number] for side in self.sides], options.cap
+        queue = await SRQ.create(pds[1], SrqAttr(cap.max_recv_wr, cap.max_recv_sge))
+        qp, targets, ways = await connect_dynamic(
+            self.nodes[1], pds, cqs, queue, options, self.plan.targets
         )
-        queue = await SRQ.create(pds[1], SrqAttr(options.cap.max_recv_wr, options.cap.max_recv_sge))
-        source = QPInitAttr(QpType.DCI, cqs[0], cap=replace(options.cap), sq_sig_all=0)
-        qp = await QP.create(pds[0], source)
-        await qp.to_rts(replace(attr))
-        targets, ways = list[QP](), list[int]()
-        for key in range(plan.targets):
-            init = QPInitAttr(QpType.DCT, rcq=cqs[1], srq=queue, dc_key=key)
-            targets.append(await QP.create(pds[1], init))
-            await targets[-1].to_rtr(replace(attr))
-            made = await DcDestination.create(pds[0], address, targets[-1].qp_num, key)
-            ways.append(made.number)
         self.queues.append(queue)
-        self._targets.append((targets, ways))
+        self._targets.append((targets, [way.number for way in ways]))
         self.qps.append((qp, targets[0]))
 
     def flow(self, shape: Shape, number: int, requester: int, data: Octets, quota: int) -> Flow:

@@ -182,11 +182,12 @@ class Mlx5QP(QPEx):
         refused = refused or calls & ~_CALLS
         if not refused:
             self._role = role_of(context.card, init_attr, dv_init_attr)
-            refused = self._role is not None and calls
+            refused = self._role is not None and calls & ~dv.MLX5DV_QP_EX_WITH_MEMCPY
         copies = calls & dv.MLX5DV_QP_EX_WITH_MEMCPY
+        initiates = self._role is not None and self._role.kind == QpType.DCI
         if copies and not (
             context.card.context.query_device().max_memcpy_length
-            and init_attr.qp_type == enums.IBV_QPT_RC
+            and (init_attr.qp_type == enums.IBV_QPT_RC or initiates)
         ):
             refused = True
         if calls & _LAYOUTS and not (
