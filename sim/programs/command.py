@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from hdl.config import NicConfig
+from sim.bench.cards import EVERYTHING
 from sim.endpoint import options
 from sim.machine.releases import RELEASES
 from sim.programs.vendors import VENDORS
@@ -24,19 +25,6 @@ from sim.rtl import env
 from sim.tools import console
 
 __all__ = ["pyverbs", "verbs_tests"]
-
-#: The card: narrow, as small messages then take the least time, with all that programs may ask for.
-CARD = NicConfig(
-    width=64,
-    placement=True,
-    persistence=True,
-    memcpy=True,
-    xrc=True,
-    mp_wr=True,
-    mkeys=True,
-    dc=True,
-)
-
 
 _vendor_option = click.option(
     "--as",
@@ -146,7 +134,7 @@ def pyverbs(script: str, arguments: tuple[str, ...], **chosen: Any) -> None:
         if not Path(script).is_file():
             raise ValueError(f"There is no {script}")
     spec = {"path": script, "arguments": list(arguments)}
-    raise click.exceptions.Exit(simulate(CARD, "script", spec, **_plain(chosen)))
+    raise click.exceptions.Exit(simulate(EVERYTHING, "script", spec, **_plain(chosen)))
 
 
 @click.command()
@@ -206,4 +194,4 @@ def verbs_tests(
         "limit_s": limit,
         "kept": "" if json_file is None else str(json_file.resolve()),
     }
-    raise click.exceptions.Exit(simulate(CARD, "suite", spec, cards=1, **_plain(chosen)))
+    raise click.exceptions.Exit(simulate(EVERYTHING, "suite", spec, cards=1, **_plain(chosen)))

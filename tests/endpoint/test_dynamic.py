@@ -4,19 +4,11 @@ import errno
 
 import pytest
 
-from hdl.config import NicConfig
-from sim.bench import testbench
-from sim.endpoint.client import EndpointClient, EndpointError
-from tests.endpoint.test_endpoint import COMMAND, PATIENCE_MS, Side
+from tests.endpoint.test_endpoint import PATIENCE_MS
+from tests.endpoint.two import endpoint, refuses
 
 KEY = 0x1122334455667788
 DATA = bytes(n * 7 & 0xFF for n in range(6000))
-
-
-def endpoint(path, *arguments):
-    testbench.build(config=NicConfig(width=64, dc=True))
-    card = ("--wire", f"unix:{path}", "--width", "64", "--with", "dc")
-    return Side(EndpointClient(*card, *arguments, program=COMMAND, timeout=120))
 
 
 class Two:
@@ -68,12 +60,6 @@ def two(tmp_path_factory):
     both = Two(tmp_path_factory.mktemp("two") / "wire")
     yield both
     assert [side.client.close() for side in (both.a, both.b)] == [0, 0]
-
-
-def refuses(side, code, text, op, **fields):
-    with pytest.raises(EndpointError) as error:
-        side.client.call(op, **fields)
-    assert error.value.errno == code and text in error.value.strerror, error.value
 
 
 def test_two_targets_in_turn(two):

@@ -4,19 +4,10 @@ import errno
 
 import pytest
 
-from hdl.config import NicConfig
-from sim.bench import testbench
-from sim.endpoint.client import EndpointClient, EndpointError
-from tests.endpoint.test_endpoint import COMMAND, Side
+from tests.endpoint.two import endpoint, refuses
 
 DATA = bytes(n * 7 & 0xFF for n in range(6000))
 RIGHTS = ["LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ"]
-
-
-def endpoint(path, *arguments):
-    testbench.build(config=NicConfig(width=64, mkeys=True))
-    card = ("--wire", f"unix:{path}", "--width", "64", "--with", "mkeys")
-    return Side(EndpointClient(*card, *arguments, program=COMMAND, timeout=120))
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +20,6 @@ def two(tmp_path_factory):
     sides[0].write(0, DATA)
     yield sides
     assert [side.client.close() for side in sides] == [0, 0]
-
-
-def refuses(side, code, text, op, **fields):
-    with pytest.raises(EndpointError) as error:
-        side.client.call(op, **fields)
-    assert error.value.errno == code and text in error.value.strerror, error.value
 
 
 def connected(sides):

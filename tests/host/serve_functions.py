@@ -1,6 +1,6 @@
 """Serves two cards with more than one function, in the folder that is the second argument.
 
-They are those of the model of a bench in ``tests/nic``, whose module is the first argument.
+The first argument names their configuration: module:NAME.
 """
 
 import importlib
@@ -11,5 +11,6 @@ from sim.bench import testbench
 from sim.host.command import serve
 
 if __name__ == "__main__":
-    config = importlib.import_module(sys.argv[1]).CONFIG
-    serve(testbench.build(config=config, fast=False), config, Path(sys.argv[2]), cards=2)
+    module, name = sys.argv[1].split(":")
+    config = getattr(importlib.import_module(module), name)
+    serve(testbench.build(config=config), config, Path(sys.argv[2]), cards=2)

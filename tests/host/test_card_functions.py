@@ -10,21 +10,21 @@ from hdl.abi import virtio_pci as abi
 from hdl.abi.enums import WrOpcode
 from hdl.abi.virtio_pci import Status
 from sim.bench import testbench
+from sim.bench.cards import FUNCTIONS
 from tests.host import vfio_client as vfio
 from tests.host.vfio_client import VfioClient, run
 from tests.host.vfio_guest import COMMAND, LENGTH, Guest, Served, exchange, pair
-from tests.nic.bench_functions import CONFIG
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    testbench.build(config=CONFIG, fast=False)
+    testbench.build(config=FUNCTIONS)
     program = [
         sys.executable,
         "-P",
         "-m",
         "tests.host.serve_functions",
-        "tests.nic.bench_functions",
+        "sim.bench.cards:FUNCTIONS",
     ]
     served = Served(tmp_path_factory.mktemp("card"), command=program)
     yield served

@@ -11,6 +11,7 @@ import pytest
 
 from boards.profiles import PROFILES
 from hdl.config import SWITCHES, NicConfig
+from sim.bench.cards import EVERYTHING
 from sim.measure.demo.command import LONGEST, play, show
 from sim.measure.demo.crowd import AREA, CQS, MESSAGES, QPS
 from sim.measure.demo.rows import OPERATIONS, SERVICES, SIZES, left_out, sizes_of
@@ -80,40 +81,12 @@ def test_profile(name: str, tmp_path: Path) -> None:
     assert not facts["replays_left_out"]
 
 
-@pytest.mark.slow
-def test_memory_placement(tmp_path: Path) -> None:
-    """A card with FLUSH and ATOMIC WRITE."""
-    facts = played(NicConfig(width=64, placement=True, persistence=True), tmp_path, USUAL)
-    assert {one["why"] for one in facts["rows_left_out"]} == LEFT_OUT - {"no placement"}
-    assert facts["rows"][-2]["op"] == "WRITE, FLUSH"
-
-
-@pytest.mark.slow
-def test_receive_queues_of_both_kinds(tmp_path: Path) -> None:
-    """A card with XRC, and with receive requests that take several packets."""
-    facts = played(NicConfig(width=64, xrc=True, mp_wr=True), tmp_path, USUAL)
-    assert {one["why"] for one in facts["rows_left_out"]} == {
-        "no placement",
-        "no dc",
-        "no mkeys",
-    }
-    assert [one["op"] for one in facts["rows"][-2:]] == ["XRC SEND", "SEND, MP WR"]
-
-
-@pytest.mark.slow
-def test_dynamic_connections(tmp_path: Path) -> None:
-    """A card with DC."""
-    facts = played(NicConfig(width=64, dc=True), tmp_path, USUAL)
-    assert {one["why"] for one in facts["rows_left_out"]} == LEFT_OUT - {"no dc"}
-    assert facts["rows"][-1]["op"] == "DC SEND"
-
-
-@pytest.mark.slow
-def test_indirect_keys(tmp_path: Path) -> None:
-    """A card whose messages may be pieces of a region under a key of their own."""
-    facts = played(NicConfig(width=64, mkeys=True), tmp_path, USUAL)
-    assert {one["why"] for one in facts["rows_left_out"]} == LEFT_OUT - {"no mkeys"}
-    assert facts["rows"][-1]["op"] == "WRITE, MKEY"
+def test_every_feature(tmp_path: Path) -> None:
+    """The card that has all of them leaves nothing out."""
+    facts = played(EVERYTHING, tmp_path, USUAL)
+    assert not facts["rows_left_out"] and not facts["replays_left_out"]
+    named = {"WRITE, FLUSH", "XRC SEND", "SEND, MP WR", "DC SEND", "WRITE, MKEY"}
+    assert named <= {one["op"] for one in facts["rows"]}
 
 
 @pytest.mark.slow

@@ -10,14 +10,14 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import WcStatus
 from sim.bench.system import Node, System, together
 from sim.guest.verbs import query_dct
-from tests.nic.bench_receive_functions import CONFIG
+from tests.nic.card import FUNCTIONS
 from tests.nic.dc import Dc, all_free
 from tests.nic.initiator import WITH_EVENTS
 
 
 async def up(dut):
     """Of each function an initiator on the first card, and a target on the second one."""
-    system = await System.start(dut, CONFIG, options=WITH_EVENTS)
+    system = await System.start(dut, FUNCTIONS, options=WITH_EVENTS)
     second = [Node(system.testbench, node.index, beside=node) for node in system.nodes]
     await together(*(node.start(WITH_EVENTS) for node in second))
     found = []

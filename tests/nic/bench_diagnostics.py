@@ -18,21 +18,21 @@ from hdl.ports.jobs import QueueErrorCause
 from sim.bench.system import System
 from sim.wire import packets as pk
 from sim.wire.pcap import read_capture
-from tests.nic.bench_functions import CONFIG
+from tests.nic.card import FUNCTIONS
 from tests.nic.pair import Pair
 
 SNAP = 70
 
 
 async def up(dut) -> tuple[System, Pair]:
-    system = await System.start(dut, CONFIG)
+    system = await System.start(dut, FUNCTIONS)
     for node in system.nodes:
         node.host.set(mmio_latency_ns=0)
     return system, await Pair(system.nodes, 1).make()
 
 
 def tracer(node) -> Tracer:
-    return Tracer(node.testbench.management[node.index], CONFIG)
+    return Tracer(node.testbench.management[node.index], FUNCTIONS)
 
 
 def bad_frames(node) -> dict[str, list[bytes]]:
@@ -75,7 +75,7 @@ async def both_ends_of_a_wire(dut):
     here, there = [await one.frames() for one in tracers]
     counted = Counter({n: v - before[n] for n, v in (await b.counters()).items()})
     wanted = [(len(frame), frame[:SNAP]) for frames in bad.values() for frame in frames]
-    assert octets(there, True, dropped=True) == wanted[-CONFIG.trace_frames :]
+    assert octets(there, True, dropped=True) == wanted[-FUNCTIONS.trace_frames :]
     assert {name: counted[name] for name in counted if "drops" in name and counted[name]} == {
         name: len(frames) for name, frames in bad.items()
     }
@@ -91,7 +91,7 @@ async def both_ends_of_a_wire(dut):
     assert times == sorted(times) and times[-1] < await tracers[1].now()
 
     file = Path("trace.pcapng")
-    hz = CONFIG.clock_hz
+    hz = FUNCTIONS.clock_hz
     file.write_bytes(capture(there, card="a", now=times[-1], time_ns=times[-1] * 4, hz=hz))
     assert [(one.length, one.frame) for one in read_capture(file)] == [
         (one.length, one.octets) for one in there
@@ -151,7 +151,7 @@ async def spoil(node, table: str) -> None:
     control = registers._map.address("parity.control")
     used = "type" if table == "mr" else "state"
     where = table if table == "mr" else "qp_cfg"
-    count = CONFIG.mrs if table == "mr" else CONFIG.qps
+    count = FUNCTIONS.mrs if table == "mr" else FUNCTIONS.qps
     rows = [n for n in range(count) if (await registers.read_fields(where, n, used))[used]]
     assert rows
     for n in rows:
@@ -182,7 +182,7 @@ async def a_wrong_bit(dut, where):
     assert 0 < errors < 50 and broken and set(tables) <= {table, f"{table}s", f"{table}_ahead"}, (
         tables
     )
-    for n in range(CONFIG.functions):
+    for n in range(FUNCTIONS.functions):
         state = await node.registers.needs_reset(FUNCTION_RDMA + n)
         assert state["active"] and state["cause"] == QueueErrorCause.PARITY.value, state
     assert await node.context.device.status() & Status.DEVICE_NEEDS_RESET

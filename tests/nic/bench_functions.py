@@ -14,20 +14,19 @@ from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature, Status
 from hdl.config import FUNCTION_RDMA
 from hdl.host import config_space as space
-from sim.bench.scenario.play import card
 from sim.bench.system import Node, System, together
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import MR, RecvWR
 from tests.nic.bench_multicast import IPV4, IPV6, Member
+from tests.nic.card import FUNCTIONS
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
 #: With two functions, packed virtqueues, and all that watches a running card.
-CONFIG = card("functions")
 
 
 async def up(dut, options=(None, None), **bench: Any) -> tuple[System, list[list[Node]]]:
     """The nodes of both cards by function; ``bench`` goes to ``Testbench``."""
-    system = await System.start(dut, CONFIG, options=options[0], **bench)
+    system = await System.start(dut, FUNCTIONS, options=options[0], **bench)
     second = [Node(system.testbench, node.index, beside=node) for node in system.nodes]
     await together(*(node.start(options[1]) for node in second))
     for node in (*system.nodes, *second):

@@ -28,8 +28,9 @@ from sim.guest.verbs import (
     SendWR,
 )
 from sim.wire import packets as pk
-from tests.nic.bench_functions import CONFIG, up
+from tests.nic.bench_functions import up
 from tests.nic.bench_functions_broken import ISOLATES, needs_reset
+from tests.nic.card import FUNCTIONS
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
 QKEY = 0x1234
@@ -319,7 +320,7 @@ async def t_s8_floods(dut):
     alone = await g.bystander.rate()
     cap = QPCap(max_send_wr=256, max_recv_wr=2, max_send_sge=2, max_recv_sge=2)
     impatient = QpOptions(cap=cap, timeout=1, min_rnr_timer=1)
-    requests = CONFIG.outstanding * 3 // 2
+    requests = FUNCTIONS.outstanding * 3 // 2
 
     async def beside(opcode, *, room=256, peers=True, options=impatient) -> int:
         """The bystander's rate beside a QP with requests, and a CQ with ``room``."""

@@ -26,7 +26,7 @@ from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import CQ, MR, SGE, DmaMR, QPAttr, QPCap, RdmaError, SendWR
 from sim.models.impairments import Impairments
 from tests.nic.bench_placement import LENGTH, PLAIN, QUIET, RIGHTS, Pair
-from tests.nic.card import MEMCPY
+from tests.nic.card import ALL
 
 OPTIONS = QpOptions(access=PLAIN, timeout=3, max_rd_atomic=16)
 #: Bytes of a region, and of what must stay as it is on both sides of a copy.
@@ -51,7 +51,7 @@ class Card(Pair):
 
     @classmethod
     async def ready(cls, dut, *, options=OPTIONS, size=SIZE, levels=None, **bench):
-        self = await cls.up(dut, options=options, config=MEMCPY, access=PLAIN, **bench)
+        self = await cls.up(dut, options=options, config=ALL, access=PLAIN, **bench)
         await self.regions(size, levels)
         return self
 
@@ -280,7 +280,7 @@ async def beside_every_operation(dut):
     """A card copies while its peer sends it each operation, in any order, and it sends some back:
     all end well, and every byte is right."""
     options = replace(OPTIONS, access=RIGHTS)
-    p = await Card.up(dut, options=options, config=MEMCPY, access=RIGHTS)
+    p = await Card.up(dut, options=options, config=ALL, access=RIGHTS)
     rng = random.Random(12)
     area, words, result = 8192, 8, LENGTH - 8
     held = p.randomize(1, 1).copy()
@@ -461,7 +461,7 @@ async def not_negotiated(dut):
     """A driver that has not taken the feature: LOC_QP_OP_ERR, and nothing is copied."""
     old = DriverOptions(features=ALL_FEATURES & ~RdmaFeature.MEMCPY.mask)
     p = Card()
-    p.system = await System.start(dut, MEMCPY, options=old)
+    p.system = await System.start(dut, ALL, options=old)
     p.nodes = p.system.nodes
     p.pds = [await node.context.alloc_pd() for node in p.nodes]
     p.cqs = [await CQ.create(node.context, 16) for node in p.nodes]
@@ -478,7 +478,7 @@ async def t_c6_share(dut):
     """T-C6: WRITEs of 64 bytes alone, beside a long WRITE of another queue pair, and beside a copy
     that does not end: the copy takes no more from them than the WRITE does, and at 512 bits less
     than half."""
-    size, count = 1 << 18, MEMCPY.width // 32  # as much as takes 260 us
+    size, count = 1 << 18, ALL.width // 32  # as much as takes 260 us
     p = await Card.ready(dut, size=size)
     p.fill(1)
     copier, (writer, _) = p.qps[0], await p.connect()
@@ -522,7 +522,7 @@ async def t_c6_share(dut):
         copies.clear()
     alone, beside_write, beside_copy = rates
     assert beside_copy > 0.8 * beside_write, rates
-    if MEMCPY.width == 512:
+    if ALL.width == 512:
         assert beside_copy > alone / 2, rates
     p.same(p.expected(1, [(0, 0, size)]))
     await p.well()

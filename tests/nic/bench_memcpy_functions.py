@@ -7,13 +7,12 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import QpState, WcStatus
-from hdl.config import NicConfig
 from sim.bench.system import Node, System
 from sim.guest.verbs import CQ, MR, QP, SGE, AHAttr, GlobalRoute, QPAttr, QPCap, QPInitAttr
 from tests.nic.bench_memcpy import OPTIONS, SIZE, copy, octets
 from tests.nic.bench_placement import PLAIN
+from tests.nic.card import FUNCTIONS
 
-CONFIG = NicConfig(width=64, functions=2, memcpy=True)
 WAIT_NS = 2_000_000
 
 
@@ -65,7 +64,7 @@ async def two_functions(dut):
     """Both copy at once. Their keys have the same numbers, and name their own regions; a number
     that only the other one has is no key. One is reset again and again while it copies, and the
     other one's copies go on."""
-    system = await System.start(dut, CONFIG)
+    system = await System.start(dut, FUNCTIONS)
     second = Node(system.testbench, 0, beside=system.nodes[0])
     await second.start()
     for node in (*system.nodes, second):

@@ -6,7 +6,6 @@ import pytest
 
 from hdl.abi.enums import Access, WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature
-from hdl.config import NicConfig
 from sim.bench.system import Node, System
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.driver.errors import CommandError
@@ -24,10 +23,10 @@ from sim.guest.verbs import (
     SendWR,
 )
 from tests.layouts import Layout, Piece
+from tests.nic.card import FUNCTIONS
 from tests.nic.mkeys import OPTIONS, PLAIN, SIZE
 
 #: MEMCPY moves bytes without a peer.
-CONFIG = NicConfig(width=64, functions=2, memcpy=True, mkeys=True, packed=True)
 PACKED = DriverOptions(features=ALL_FEATURES | Feature.RING_PACKED.mask)
 WAIT_NS = 2_000_000
 LAYOUTS = (
@@ -102,7 +101,7 @@ class Guest:
 
 async def two(dut):
     """A card with two functions, and a guest on each."""
-    system = await System.start(dut, CONFIG)
+    system = await System.start(dut, FUNCTIONS)
     second = Node(system.testbench, 0, beside=system.nodes[0])
     await second.start()
     nodes = (*system.nodes, second)
@@ -163,7 +162,7 @@ async def keys_of_another_function(dut):
 async def packed_rings(dut):
     """Requests for layouts in a packed ring of 16 places, which they fill more than twice; some
     have as many entries as there can be."""
-    system = await System.start(dut, CONFIG, options=PACKED)
+    system = await System.start(dut, FUNCTIONS, options=PACKED)
     (node, _) = system.nodes
     node.host.set(mmio_latency_ns=0)
     assert node.context.device.features & Feature.RING_PACKED.mask

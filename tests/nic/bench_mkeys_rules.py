@@ -37,7 +37,7 @@ from sim.guest.verbs import (
     SendWR,
 )
 from tests.layouts import Layout, Piece
-from tests.nic.card import MKEYS
+from tests.nic.card import ALL
 from tests.nic.mkeys import ACCESS, BIND, K3, OPERATION, OPTIONS, PLAIN, PROTECTION, QUIET, MkeyPair
 
 PAIR = Layout([Piece(0, 100), Piece(0x2000, 60)])
@@ -350,7 +350,7 @@ async def not_negotiated(dut):
     """A driver that has not taken the feature: there is no key, and the request is unknown."""
     old = DriverOptions(features=ALL_FEATURES & ~RdmaFeature.MKEY.mask)
     p = MkeyPair()
-    p.system = await System.start(dut, MKEYS, options=old)
+    p.system = await System.start(dut, ALL, options=old)
     p.nodes = p.system.nodes
     p.pds = [await node.context.alloc_pd() for node in p.nodes]
     p.cqs = [await CQ.create(node.context, 16) for node in p.nodes]

@@ -19,8 +19,8 @@ from sim.bench.system import QpOptions, connect
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions, PackedVirtQueue
 from sim.guest.driver.virtqueue import RingPolicy
 from sim.guest.verbs import AsyncEvent, QPAttr, QPCap, RecvWR
-from tests.nic.bench_functions import CONFIG
 from tests.nic.bench_nic import DATA, WAIT_NS, Pair, gathered, pieces
+from tests.nic.card import FUNCTIONS
 
 PACKED = ALL_FEATURES | Feature.RING_PACKED.mask
 CAP = QPCap(max_send_wr=4, max_recv_wr=4, max_send_sge=4, max_recv_sge=4)
@@ -69,7 +69,7 @@ async def every_way(p: Pair, rng: random.Random, turn: int) -> None:
 @cocotb.test()
 async def operations(dut):
     """Each set of features, rings of four entries many times around; split ones as before."""
-    p = await Pair.up(dut, config=CONFIG, options=DriverOptions(features=PACKED))
+    p = await Pair.up(dut, config=FUNCTIONS, options=DriverOptions(features=PACKED))
     for features, policy in SHAPES:
         await p.again(DriverOptions(features=features, policy=policy), QpOptions(cap=CAP))
         packed = bool(features & Feature.RING_PACKED.mask)
@@ -83,7 +83,7 @@ async def operations(dut):
 @cocotb.test()
 async def many_at_once(dut):
     """Rings as full as they get: WQEs and completions in runs, signalled or not."""
-    p = await Pair.up(dut, config=CONFIG, options=DriverOptions(features=PACKED))
+    p = await Pair.up(dut, config=FUNCTIONS, options=DriverOptions(features=PACKED))
     for turn in range(4):
         count = 40 + turn
         for first in range(0, count, 20):
@@ -109,7 +109,7 @@ async def many_at_once(dut):
 async def queues_begin_anew(dut):
     """Queues with work in them are given up and taken up again: with RING_RESET at 0, and without
     behind what had come back."""
-    p = await Pair.up(dut, config=CONFIG, options=DriverOptions(features=PACKED))
+    p = await Pair.up(dut, config=FUNCTIONS, options=DriverOptions(features=PACKED))
     for features in (PACKED, without(Feature.RING_RESET)):
         await p.again(DriverOptions(features=features), QpOptions(cap=CAP))
         rng = random.Random(7)
@@ -130,7 +130,7 @@ async def queues_begin_anew(dut):
 async def events(dut):
     """The event queue's ring: one event after the other, each with its interrupt asked for."""
     options = DriverOptions(features=PACKED | RdmaFeature.EVENTS.mask)
-    p = await Pair.up(dut, config=CONFIG, options=options)
+    p = await Pair.up(dut, config=FUNCTIONS, options=options)
     queue = p.nodes[0].context.events
     assert (await p.nodes[0].context.get_async_event()).event == EventType.GID_CHANGE
     for _ in range(3):
@@ -148,7 +148,7 @@ async def events(dut):
 @cocotb.test()
 async def not_with_shared_receive_queues(dut):
     """Packed rings and shared receive queues are refused together, and each is taken alone."""
-    p = await Pair.up(dut, config=CONFIG, options=DriverOptions(features=PACKED))
+    p = await Pair.up(dut, config=FUNCTIONS, options=DriverOptions(features=PACKED))
     device = p.nodes[0].context.device
     assert device.has(Feature.RING_PACKED) and not device.has(RdmaFeature.SRQ)
     plain, srq = Feature.VERSION_1.mask, RdmaFeature.SRQ.mask

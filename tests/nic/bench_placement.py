@@ -28,7 +28,7 @@ from sim.guest.verbs import CQ, MR, DmaMR, FastMR, RdmaError, SendWR
 from sim.models.impairments import Impairments
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
-from tests.nic.card import PLACEMENT
+from tests.nic.card import ALL
 
 FLUSHES = Access.FLUSH_GLOBAL | Access.FLUSH_PERSISTENT
 PLAIN = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
@@ -58,7 +58,7 @@ class Pair:
     """Two nodes with a region and a CQ each, and a QP that reaches both operations."""
 
     @classmethod
-    async def up(cls, dut, *, options=OPTIONS, config=PLACEMENT, access=RIGHTS, **bench):
+    async def up(cls, dut, *, options=OPTIONS, config=ALL, access=RIGHTS, **bench):
         self = cls()
         self.system = await System.start(dut, config, **bench)
         self.nodes = self.system.nodes
@@ -585,7 +585,7 @@ async def t_p9_never_torn(dut):
 @cocotb.test()
 async def t_p10_vectors(dut):
     """T-P10: the frames on the wire and the WQEs are those of the specification."""
-    system = await System.start(dut, PLACEMENT)
+    system = await System.start(dut, ALL)
     for number, node in enumerate(system.nodes):
         node.mac = bytes((2, 0, 0, 0, 0, number + 1))
         await node.context.add_gid(1, f"192.0.2.{number + 1}")
@@ -622,7 +622,7 @@ async def t_p12_not_negotiated(dut):
     """T-P12: a driver that has not taken the feature: its queue pairs post neither and answer both
     with 61h; its regions cannot have the rights, and its queue pairs do not get them."""
     old = DriverOptions(features=ALL_FEATURES & ~RdmaFeature.PLACEMENT.mask)
-    system = await System.start(dut, PLACEMENT)
+    system = await System.start(dut, ALL)
     await system.nodes[1].context.close()
     system.nodes[1].stop_firmware()
     await system.nodes[1].start(old)
@@ -655,7 +655,7 @@ async def t_p12_not_negotiated(dut):
 @cocotb.test()
 async def through_loopback(dut):
     """Two queue pairs of one card."""
-    system = await System.start(dut, PLACEMENT)
+    system = await System.start(dut, ALL)
     p = Pair()
     p.system, p.nodes = system, [system.nodes[0]] * 2
     p.pds = [await p.nodes[0].context.alloc_pd()] * 2

@@ -9,25 +9,23 @@ import pytest
 
 from hdl.abi.enums import QpType, RdmaFeature, WcStatus
 from hdl.abi.virtio_pci import Feature
-from sim.bench.scenario.play import card
 from sim.bench.system import Node, System, together
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.driver.errors import CommandError, RdmaError
 from sim.guest.verbs import QP, SRQ, XRCD, MpWr, QPInitAttr, SrqAttr
 from tests.mp_wr_source import CONSUMED
 from tests.nic.bench_mp_wr import example
+from tests.nic.card import FUNCTIONS
 from tests.nic.initiator import WITH_EVENTS
 from tests.nic.mp_wr import OPTIONS, MpWrPair
 from tests.nic.xrc import Process, Xrc
 
-#: DC beside them is for ``bench_dc_functions``.
-CONFIG = replace(card("functions"), xrc=True, mp_wr=True, dc=True)
 PACKED = DriverOptions(features=ALL_FEATURES | Feature.RING_PACKED.mask)
 
 
 async def up(dut):
     """A connection of each function, with a receive queue in a domain of its own."""
-    system = await System.start(dut, CONFIG, options=WITH_EVENTS)
+    system = await System.start(dut, FUNCTIONS, options=WITH_EVENTS)
     second = [Node(system.testbench, node.index, beside=node) for node in system.nodes]
     await together(*(node.start(WITH_EVENTS) for node in second))
     return [await Xrc.on(system, nodes, processes=1) for nodes in (system.nodes, second)]
@@ -108,7 +106,7 @@ async def mp_wr_with_packed_rings(dut):
     """The requests for several packets of a receive queue that is a packed ring: each goes back
     when it has been used up, and the next one is opened. Shared queues are not offered then."""
     few = {"cap": replace(OPTIONS.cap, max_recv_wr=8)}
-    p = await MpWrPair.up(dut, 65536, 512, config=CONFIG, driver=PACKED, options=few)
+    p = await MpWrPair.up(dut, 65536, 512, config=FUNCTIONS, driver=PACKED, options=few)
     device = p.nodes[1].context.device
     assert device.has(RdmaFeature.MP_WR) and not device.has(RdmaFeature.SRQ)
     assert device.features & Feature.RING_PACKED.mask

@@ -8,7 +8,7 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import EventType, QpType, SrqAttrMask, WcOpcode, WcStatus, WrOpcode
 from sim.bench.system import System, join, together
 from sim.guest.verbs import CQ, MR, QP, SRQ, XRCD, QPInitAttr, RdmaError, RecvWR, SendWR, SrqAttr
-from tests.nic.card import XRC
+from tests.nic.card import ALL
 from tests.nic.initiator import CAP, RIGHTS, WITH_EVENTS
 from tests.nic.xrc import OPTIONS, Xrc
 
@@ -51,7 +51,7 @@ class End:
 async def t_x2_both_directions(dut):
     """T-X2: two initiators of each card send to two queues of the other one at the same time. Each
     queue gets what names it, of each initiator in order, in its own CQ, and each byte is right."""
-    system = await System.start(dut, XRC, options=WITH_EVENTS)
+    system = await System.start(dut, ALL, options=WITH_EVENTS)
     for node in system.nodes:
         node.host.set(mmio_latency_ns=0)
     ends = [await End.up(node, seed) for seed, node in enumerate(system.nodes)]

@@ -16,7 +16,7 @@ from sim.guest.verbs import (
     SrqAttr,
     query_dct,
 )
-from tests.nic.card import DC
+from tests.nic.card import ALL
 from tests.nic.initiator import CAP, DEPTH, LENGTH, RIGHTS, WITH_EVENTS, Receiver, Sender
 
 KEY = 0x1122334455667788
@@ -123,7 +123,7 @@ class Dc(Sender):
     """An initiator on the first node, and ``targets`` on the second one."""
 
     @classmethod
-    async def up(cls, dut, *, targets=1, config=DC, **bench):
+    async def up(cls, dut, *, targets=1, config=ALL, **bench):
         system = await System.start(dut, config, options=WITH_EVENTS, **bench)
         for node in system.nodes:
             node.host.set(mmio_latency_ns=0)

@@ -9,7 +9,7 @@ from sim.bench.system import QpOptions
 from sim.guest.verbs import MR, SGE, Interleaved, Mkey, RecvWR, SendWR
 from tests.layouts import Layout, Piece
 from tests.nic.bench_placement import PLAIN, QUIET, Pair
-from tests.nic.card import MKEYS
+from tests.nic.card import ALL
 
 OPTIONS = QpOptions(access=PLAIN, timeout=3, max_rd_atomic=16)
 SIZE, EMPTY = 1 << 16, 0xEE
@@ -27,7 +27,7 @@ class MkeyPair(Pair):
     ``mkeys[side]``. ``octets[side]``: what lies in the region."""
 
     @classmethod
-    async def ready(cls, dut, *, options=OPTIONS, config=MKEYS, **bench):
+    async def ready(cls, dut, *, options=OPTIONS, config=ALL, **bench):
         self = await cls.up(dut, options=options, config=config, access=PLAIN, **bench)
         self.mrs = [await MR.create(pd, SIZE, PLAIN, offset=24) for pd in self.pds]
         self.flat = [await MR.create(pd, SIZE, PLAIN, offset=7) for pd in self.pds]

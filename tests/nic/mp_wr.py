@@ -27,7 +27,7 @@ from sim.guest.verbs import (
 )
 from sim.wire import packets as pk
 from tests.mp_wr_source import Completed, Source
-from tests.nic.card import MP_WR
+from tests.nic.card import ALL
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 #: RNR pauses of 10 us, without end; 32.8 us are longer than anything takes here without loss.
@@ -48,7 +48,7 @@ class MpWrPair:
         self.options = replace(OPTIONS, **more.pop("options", {}))
         self.shared, self.buffers = shared, buffers
         driver = more.pop("driver", None)
-        self.system = await System.start(dut, more.pop("config", MP_WR), options=driver, **more)
+        self.system = await System.start(dut, more.pop("config", ALL), options=driver, **more)
         self.nodes = self.system.nodes
         for node in self.nodes:
             node.host.set(mmio_latency_ns=0)

@@ -3,27 +3,28 @@
 
 import pytest
 
-from hdl.config import NicConfig
-from sim.bench import testbench
-from sim.rtl.build import run
+from tests.nic.features import WIDTHS, play
+
+#: Of each bench what runs at 512 bits in each run: all operations, streams, copies.
+WIDE = {
+    "dc": ["t_d2_three_targets_in_turn"],
+    "dc_memcpy": ["t_c7_in_its_stream"],
+    "dc_streams": ["d_8_errors_of_all_kinds"],
+}
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
+@WIDTHS
 @pytest.mark.parametrize("bench", ["dc", "dc_errors", "dc_memcpy", "dc_streams"])
 def test_dc(bench, width):
-    simulate(bench, width)
+    play(bench, width)
+
+
+@pytest.mark.parametrize("bench", WIDE)
+def test_wide(bench):
+    play(bench, 512, WIDE[bench])
 
 
 @pytest.mark.slow
 def test_dc_many():
     """In the numbers of the specification's tests."""
-    simulate("dc_many", 64)
-
-
-def simulate(bench, width):
-    run(
-        testbench.build(config=NicConfig(width=width, dc=True, memcpy=True)),
-        test_module=f"tests.nic.bench_{bench}",
-        extra_env={"ROCINANTE_WIDTH": str(width)},
-        timeout_s=3600,
-    )
+    play("dc_many", 64, timeout_s=3600)

@@ -4,14 +4,11 @@ tests/nic/test_nic.py lints one with four functions."""
 
 from sim.bench import testbench
 from sim.rtl.build import run
-from tests.nic import bench_receive_functions
-from tests.nic.bench_functions import CONFIG
+from tests.nic.card import FUNCTIONS
 
 
-def play(bench: str, config=CONFIG) -> None:
-    """Run a bench beside this file; they do not run for so long that a faster model pays."""
-    model = testbench.build(config=config, fast=False)
-    run(model, test_module=f"tests.nic.{bench}", timeout_s=600)
+def play(bench: str) -> None:
+    run(testbench.build(config=FUNCTIONS), test_module=f"tests.nic.{bench}", timeout_s=600)
 
 
 def test_two_functions():
@@ -39,9 +36,19 @@ def test_packed_rings():
 def test_receive_queues():
     """XRC between two functions of each card, and receive requests for several packets of a driver
     with packed rings."""
-    play("bench_receive_functions", bench_receive_functions.CONFIG)
+    play("bench_receive_functions")
 
 
 def test_dynamic_connections():
     """DC of two functions of each card."""
-    play("bench_dc_functions", bench_receive_functions.CONFIG)
+    play("bench_dc_functions")
+
+
+def test_copies():
+    """MEMCPY of two functions of a card."""
+    play("bench_memcpy_functions")
+
+
+def test_layouts():
+    """Indirect keys of two functions of a card."""
+    play("bench_mkeys_functions")

@@ -4,14 +4,10 @@ T-C1 to T-C6 of the work-request builders, T-C7 being with DC; each bench has th
 scenario.
 """
 
-import pytest
-
 from hdl.abi.enums import WrOpcode
-from hdl.config import NicConfig
-from sim.bench import testbench
 from sim.guest.verbs import SGE, SendWR
 from sim.rtl.build import run
-from tests.nic.bench_memcpy_functions import CONFIG
+from tests.nic.features import WIDTHS, play
 from tests.nic.test_nic import model
 
 #: The vector of the specification: destination {20000h, 4096, 2C01h}, source {10000h, 4096, 2B01h}.
@@ -28,15 +24,9 @@ def test_vector():
     assert wr.pack(None) == VECTOR
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
+@WIDTHS
 def test_memcpy(width):
-    config = NicConfig(width=width, placement=True, persistence=True, memcpy=True)
-    run(
-        testbench.build(config=config),
-        test_module="tests.nic.bench_memcpy",
-        extra_env={"ROCINANTE_WIDTH": str(width)},
-        timeout_s=900,
-    )
+    play("memcpy", width)
 
 
 def test_card_without_it():
@@ -44,13 +34,5 @@ def test_card_without_it():
         model(64),
         test_module="tests.nic.bench_without_memcpy",
         extra_env={"ROCINANTE_WIDTH": "64"},
-        timeout_s=600,
-    )
-
-
-def test_two_functions():
-    run(
-        testbench.build(config=CONFIG, fast=False),
-        test_module="tests.nic.bench_memcpy_functions",
         timeout_s=600,
     )

@@ -1,15 +1,10 @@
 """The whole NIC with indirect keys. T-K1 to T-K16; each bench has the name of its scenario."""
 
-from dataclasses import replace
-
 import pytest
 
 from hdl.abi.enums import Access
-from sim.bench import testbench
 from sim.guest.verbs import SGE, Interleaved, Mkey
-from sim.rtl.build import run
-from tests.nic.bench_mkeys_functions import CONFIG
-from tests.nic.card import MKEYS
+from tests.nic.features import WIDTHS, play
 
 #: The vectors of the specification, as posted: entries of 8 bytes at 10000h and 10040h; K3, three
 #: rows of 8 bytes at 50000h and 50040h, with 2 bytes to skip.
@@ -38,20 +33,7 @@ def test_vectors():
     assert wr.pack(None) == bytes.fromhex(ROWS) + bytes(31) + bytes.fromhex(ROWS_SLOTS)
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
+@WIDTHS
 @pytest.mark.parametrize("bench", ["mkeys", "mkeys_rules"])
 def test_mkeys(bench, width):
-    run(
-        testbench.build(config=replace(MKEYS, width=width)),
-        test_module=f"tests.nic.bench_{bench}",
-        extra_env={"ROCINANTE_WIDTH": str(width)},
-        timeout_s=900,
-    )
-
-
-def test_two_functions():
-    run(
-        testbench.build(config=CONFIG, fast=False),
-        test_module="tests.nic.bench_mkeys_functions",
-        timeout_s=600,
-    )
+    play(bench, width)

@@ -4,9 +4,7 @@ the commands."""
 
 import pytest
 
-from hdl.config import NicConfig
-from sim.bench import testbench
-from sim.rtl.build import run
+from tests.nic.features import WIDTHS, play
 
 #: Of each bench what runs at 512 bits in each run: packets in flight, losses, shared queues.
 WIDE = {
@@ -25,23 +23,12 @@ WIDE = {
 }
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
+@WIDTHS
 @pytest.mark.parametrize("bench", ["mp_wr", "mp_wr_shared"])
 def test_mp_wr(bench, width):
-    run(
-        testbench.build(config=NicConfig(width=width, xrc=True, mp_wr=True)),
-        test_module=f"tests.nic.bench_{bench}",
-        extra_env={"ROCINANTE_WIDTH": str(width)},
-        timeout_s=900,
-    )
+    play(bench, width)
 
 
 @pytest.mark.parametrize("bench", WIDE)
 def test_wide(bench):
-    run(
-        testbench.build(config=NicConfig(width=512, xrc=True, mp_wr=True)),
-        test_module=f"tests.nic.bench_{bench}",
-        testcase=WIDE[bench],
-        extra_env={"ROCINANTE_WIDTH": "512"},
-        timeout_s=900,
-    )
+    play(bench, 512, WIDE[bench])

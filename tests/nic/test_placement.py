@@ -6,24 +6,18 @@ or of its rule.
 
 import pytest
 
-from hdl.config import NicConfig
-from sim.bench import testbench
 from sim.rtl.build import run
+from tests.nic.features import WIDTHS, play
 from tests.nic.test_nic import model
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
+@WIDTHS
 @pytest.mark.parametrize("bench", ["placement", "placement_order"])
 def test_flush_and_atomic_write(bench, width):
-    run(
-        testbench.build(config=NicConfig(width=width, placement=True, persistence=True)),
-        test_module=f"tests.nic.bench_{bench}",
-        extra_env={"ROCINANTE_WIDTH": str(width)},
-        timeout_s=900,
-    )
+    play(bench, width)
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
+@WIDTHS
 def test_card_without_them(width):
     run(
         model(width),

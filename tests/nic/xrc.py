@@ -4,7 +4,7 @@ target and receive queues of several processes."""
 from hdl.abi.enums import Mtu, QpType, SendFlags
 from sim.bench.system import QpOptions, System, join, together
 from sim.guest.verbs import QP, SRQ, XRCD, QPInitAttr, SrqAttr
-from tests.nic.card import XRC
+from tests.nic.card import ALL
 from tests.nic.initiator import CAP, DEPTH, RIGHTS, WITH_EVENTS, Receiver, Sender
 
 #: RNR pauses of 10 us, without end; 32.8 us are longer than anything takes here without loss.
@@ -34,7 +34,7 @@ class Xrc(Sender):
     """``processes`` on the second node in one domain, and a connection ``ini`` to ``tgt``."""
 
     @classmethod
-    async def up(cls, dut, *, config=XRC, **more):
+    async def up(cls, dut, *, config=ALL, **more):
         bench = {name: more.pop(name) for name in more.keys() - cls.MADE}
         system = await System.start(dut, config, options=WITH_EVENTS, **bench)
         return await cls.on(system, system.nodes, **more)

@@ -465,7 +465,7 @@ attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 1, 14, 7, 7
 attr.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE
 target = make(Mlx5DVDCInitAttr(dve.MLX5DV_DCTYPE_DCT, 0x1234))
 target.to_rtr(attr)
-qp = make(Mlx5DVDCInitAttr(), sends)
+qp = make(Mlx5DVDCInitAttr(), sends, calls=dve.MLX5DV_QP_EX_WITH_MEMCPY)
 qp.to_rts(attr)
 ah = AH(pd, attr=attr.ah_attr)
 """
@@ -473,7 +473,7 @@ ah = AH(pd, attr=attr.ah_attr)
 
 
 def test_dynamic_connections(tmp_path: Path) -> None:
-    """A SEND and a WRITE with the key, one with another key, and what cannot be made."""
+    """A WRITE with the key, a copy, one with another key, and what cannot be made."""
     said = script(
         DC
         + """
@@ -496,6 +496,11 @@ def ended():
 mr.write(b"d" * 64, 64)
 write(1, 0x1234)
 print(ended(), mr.read(64, 1024) == b"d" * 64)
+qp.wr_start()
+qp.wr_id, qp.wr_flags = 5, e.IBV_SEND_SIGNALED
+qp.wr_memcpy(mr.lkey, mr.buf + 2048, mr.lkey, mr.buf, 64)
+qp.wr_complete()
+print(ended(), mr.read(64, 2048) == b"d" * 64)
 write(2, 0x1235)
 print(ended(), qp.query(e.IBV_QP_STATE)[0].qp_state)
 reset = QPAttr(qp_state=e.IBV_QPS_RESET)
@@ -509,6 +514,7 @@ refused(make, Mlx5DVDCInitAttr(7))
 refused(make, Mlx5DVDCInitAttr(dve.MLX5DV_DCTYPE_DCT), sends)
 refused(make, Mlx5DVDCInitAttr(), 0, 0)
 refused(make, Mlx5DVDCInitAttr(), calls=dve.MLX5DV_QP_EX_WITH_RAW_WQE)
+refused(make, Mlx5DVDCInitAttr(dve.MLX5DV_DCTYPE_DCT), calls=dve.MLX5DV_QP_EX_WITH_MEMCPY)
 refused(Mlx5QP.map_ah_to_qp, ah, qp.qp_num)
 refused(write, 4, 5)
 qp.close(), target.close(), ah.close(), mr.close(), srq.close(), pd.close()
@@ -518,14 +524,15 @@ qp.close(), target.close(), ah.close(), mr.close(), srq.close(), pd.close()
     )
     lines = said.splitlines()
     access, operation = WcStatus.REM_ACCESS_ERR, WcStatus.LOC_QP_OP_ERR
-    assert lines[:3] == [
+    assert lines[:4] == [
         "[(1, 0, True)] True",
+        "[(5, 0, True)] True",
         f"[(2, {int(access)}, True)] {int(QpState.ERR)}",
         f"[(3, {int(operation)}, True)]",
     ], said
-    numbers = [line.split()[1] for line in lines[3:]]
+    numbers = [line.split()[1] for line in lines[4:]]
     invalid, unsupported = errno.EINVAL, errno.EOPNOTSUPP
-    wanted = [*[invalid] * 5, *[unsupported] * 2]
+    wanted = [*[invalid] * 5, *[unsupported] * 3]
     assert numbers[: len(wanted)] == [str(number) for number in wanted], said
 
 

@@ -14,6 +14,7 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
 from hdl.config import NicConfig
 from sim.bench.broken_rings import break_ring
+from sim.bench.cards import EVERYTHING, FUNCTIONS, PLAIN
 from sim.bench.scenario import services, strangers
 from sim.bench.scenario.dynamic import Dynamic
 from sim.bench.scenario.keys import Want, wanted
@@ -41,41 +42,16 @@ from sim.guest.driver.virtqueue import SplitQueue
 from sim.guest.verbs import CQ, QP, RecvWR, SendWR
 from sim.models.impairments import Impairments
 
-__all__ = ["CONFIG", "card", "play"]
+__all__ = ["card", "play"]
 
-#: The card of most scenarios: at this width it simulates soonest.
-CONFIG = NicConfig(width=64)
-#: Cards of other kinds: one whose whole rate is asked for; one with two functions, with packed
-#: virtqueues and all that watches a running card.
+#: Cards of kinds of scenarios that have another one than most: one whose whole rate is asked for;
+#: one with two functions; one with all that a connection may need.
 CARDS = {
     "heavy": NicConfig(width=512),
-    "functions": NicConfig(
-        width=64,
-        functions=2,
-        qps=32,
-        cqs=16,
-        mrs=64,
-        gids=8,
-        queue_size=256,
-        outstanding=128,
-        read_resources=128,
-        recv_lines=128,
-        read_sinks=128,
-        long_sinks=2,
-        translation_lines=64,
-        trace_frames=64,
-        latency=True,
-        parity=True,
-        packed=True,
-    ),
+    "functions": FUNCTIONS,
+    "placement": FUNCTIONS,
+    **dict.fromkeys(("xrc", "dynamic", "pieces", "mkeys"), EVERYTHING),
 }
-#: The cards of the benches of XRC, of DC, and of requests for several packets; one with indirect
-#: keys.
-CARDS["xrc"] = NicConfig(width=64, xrc=True)
-CARDS["dynamic"] = NicConfig(width=64, dc=True)
-CARDS["pieces"] = NicConfig(width=64, xrc=True, mp_wr=True)
-CARDS["mkeys"] = NicConfig(width=64, mkeys=True)
-CARDS["placement"] = replace(CARDS["functions"], placement=True, persistence=True)
 #: When writes of a card are seen in a host's memory, ns, if not as soon as usual: so long that a
 #: FLUSH that waits for nothing is noticed, and shorter than ``VISIBLE_NS``.
 LATE_NS = {"placement": 1500}
@@ -91,7 +67,7 @@ BROKEN_NS = 100_000
 
 def card(kind: str) -> NicConfig:
     """Return the configuration of the cards that a kind of scenarios is played on."""
-    return CARDS.get(kind, CONFIG)
+    return CARDS.get(kind, PLAIN)
 
 
 async def play(dut: Any, scenario: Scenario) -> None:

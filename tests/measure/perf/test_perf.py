@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sim.bench.cards import FEATURES
 from sim.measure.perf.command import measure
 from sim.measure.perf.plan import MANY, Plan
 from sim.rtl.build import run
@@ -16,7 +17,8 @@ from sim.wire.packets import Dissected, dissect
 from sim.wire.pcap import read_pcap
 from tests.nic.test_nic import model
 
-MKEYS = dict.fromkeys(("placement", "persistence", "memcpy", "xrc"), True)
+#: On the card that many simulations have, not on one of its own.
+ON = {"card": FEATURES}
 BANDWIDTH: list[dict[str, Any]] = [
     {"op": "write_bw", "sizes": (64, 5000), "qps": 3, "inline": 64},
     {"op": "send_bw", "sizes": (1, 3000), "bidirectional": True},
@@ -24,16 +26,14 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "write_bw", "sizes": (64, 5000), "qps": 2, "connection": "UC"},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "UD", "bidirectional": True},
     {"op": "send_bw", "sizes": (1, 3000), "qps": 3, "use_srq": True},
-    {"op": "send_bw", "sizes": (64,), "qps": 6, "connection": "XRC", "use_srq": True},
-    {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "XRC"},
-    {"op": "send_bw", "sizes": (64,), "connection": "DC", "targets": 2},
-    {"op": "write_bw", "sizes": (64, 3000), "qps": 2, "connection": "DC"},
-    # On the card of tests/nic/test_mp_wr.py.
-    {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "mp_wr": True, "card": {"xrc": True}},
-    # On the card of tests/nic/test_mkeys.py.
-    {"op": "write_bw", "sizes": (3000,), "qps": 2, "mkey": 7, "card": MKEYS},
-    {"op": "flush_bw", "sizes": (64, 5000), "qps": 2},
-    {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True},
+    {"op": "send_bw", "sizes": (64,), "qps": 6, "connection": "XRC", "use_srq": True, **ON},
+    {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "XRC", **ON},
+    {"op": "send_bw", "sizes": (64,), "connection": "DC", "targets": 2, **ON},
+    {"op": "write_bw", "sizes": (64, 3000), "qps": 2, "connection": "DC", **ON},
+    {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "mp_wr": True, **ON},
+    {"op": "write_bw", "sizes": (3000,), "qps": 2, "mkey": 7, **ON},
+    {"op": "flush_bw", "sizes": (64, 5000), "qps": 2, **ON},
+    {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True, **ON},
 ]
 
 
@@ -165,7 +165,8 @@ def test_misses_of_a_qp_hold_up_no_other() -> None:
 def test_latency(width: int, op: str, tmp_path: Path) -> None:
     """Messages follow each other at the latency that was measured at the hosts."""
     sizes = (8,) if op == "atomic_write_lat" else (2, 5000)
-    plan = Plan(op=op, sizes=sizes, width=width, iters=6)
+    on = ON if Plan(op=op).kind.card else {}
+    plan = Plan(op=op, sizes=sizes, width=width, iters=6, **on)
     for row in measure(plan, tmp_path / "x.pcap", apart=True):
         facts, size = row.json, row.json["size"]
         found = packets(tmp_path / f"x-{size}-1.pcap")
