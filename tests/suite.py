@@ -12,7 +12,7 @@ import click
 import pytest
 
 from hdl.bounds import WORD, within
-from sim.rtl import env
+from sim.rtl import env, reached
 from sim.tools import console
 from sim.tools.checkout import copy_work_tree
 
@@ -22,9 +22,15 @@ __all__ = ["test"]
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--slow", is_flag=True, help="Run the slow tests as well.")
 @console.waves_option
+@click.option(
+    "--code-coverage",
+    "code",
+    is_flag=True,
+    help="Count the branches entered, for `coverage --code`; contracts rest.",
+)
 @click.option("--seed", metavar="N|random", help="Seed of all random tests; default 1.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
-def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) -> None:
+def test(slow: bool, waves: bool, code: bool, seed: str | None, arguments: tuple[str, ...]) -> None:
     """Run the test suite, or the part that further arguments (pytest's own) choose.
 
     Paths are relative to the repository: ./rocinante test tests/ingress -k groups
@@ -33,7 +39,7 @@ def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) 
         env.require_compiler()
         if waves:
             env.require_waves()
-        environment = {**os.environ, **_test_environment(seed, waves)}
+        environment = {**os.environ, **_test_environment(seed, waves, code)}
     command = [sys.executable, "-m", "pytest", *_workers(arguments), *(["--slow"] * slow)]
     if seed is not None:
         command += [f"--hypothesis-seed={environment['COCOTB_RANDOM_SEED']}"]
@@ -56,7 +62,7 @@ def _workers(arguments: tuple[str, ...]) -> list[str]:
     return [] if single else ["-n", "2", "--dist", "worksteal"]
 
 
-def _test_environment(seed: str | None, waves: bool) -> dict[str, str]:
+def _test_environment(seed: str | None, waves: bool, code: bool) -> dict[str, str]:
     settings: dict[str, str] = {}
     if seed is not None:
         number = str(secrets.randbelow(2**31)) if seed == "random" else seed
@@ -67,4 +73,6 @@ def _test_environment(seed: str | None, waves: bool) -> dict[str, str]:
         settings["COCOTB_RANDOM_SEED"] = number
     if waves:
         settings["ROCINANTE_WAVES"] = "1"
+    if code:
+        settings[reached.SETTING] = "1"
     return settings

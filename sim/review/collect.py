@@ -42,6 +42,7 @@ def collect(tree: Path, cards: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "tests": _asked(lambda: sorted(_tests(tree))),
         "limits": _asked(lambda: _limits(tree)),
         "coverage": _asked(lambda: json.loads((tree / "tests/data/coverage.json").read_text())),
+        "code": _asked(lambda: json.loads((tree / "tests/data/code_coverage.json").read_text())),
         "sequences": _asked(lambda: json.loads((tree / "tests/data/sequences.json").read_text())),
     }
 

@@ -56,6 +56,7 @@ def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> list[Differ
         *_shown(base["faults"], head["faults"], "faults"),
         *_tests(base["tests"], head["tests"]),
         *_coverage(base["coverage"], head["coverage"]),
+        *_code(base["code"], head["code"]),
         *_sequences(base["sequences"], head["sequences"]),
         *_limits(base["limits"], head["limits"]),
     ]
@@ -313,6 +314,22 @@ def _coverage(base: Any, head: Any) -> Iterator[Difference]:
             yield Difference("coverage", name, "seen", "-", Verdict.LOST, f"{what}: not seen")
         for name in sorted(old - new):
             yield Difference("coverage", name, "-", "seen", Verdict.GAINED, f"{what}: seen now")
+
+
+def _code(base: Any, head: Any) -> Iterator[Difference]:
+    """Branches of each file of hdl/ by function and condition: their lines move."""
+    if not _told(base, head):
+        return
+    was, now = ({row["what"]: row["missing"] for row in one["rows"]} for one in (base, head))
+    for file in now:
+        old, new = ({name for _, name in one.get(file, [])} for one in (was, now))
+        for name in sorted(new - old):
+            what = f"{file}: {name}"
+            yield Difference("code coverage", what, "-", "-", Verdict.LOST, "not entered")
+        for name in sorted(old - new):
+            what = f"{file}: {name}"
+            words = "entered now, or gone"
+            yield Difference("code coverage", what, "not entered", "-", Verdict.GAINED, words)
 
 
 def _sequences(base: Any, head: Any) -> Iterator[Difference]:

@@ -17,6 +17,7 @@ from sim.review.differences import Difference, Verdict
 from sim.review.extra import GIVEN, RESOURCES
 from sim.review.roofline import roofline
 from sim.review.sequence import drawn, sequence, stages, waterfall
+from sim.rtl.reached import rooms
 
 __all__ = ["page"]
 
@@ -82,6 +83,7 @@ def page(
         states=Counter(one["state"] for one in requirements.values()),
         measured=facts["measured"],
         coverage=facts["coverage"],
+        rooms=rooms(facts["code"].get("rows", [])),
         given=GIVEN,
         resources=RESOURCES,
         roof=roofline(speed) if speed else "",

@@ -27,11 +27,11 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 
 from sim import models
-from sim.rtl import env, runner
+from sim.rtl import env, reached, runner
 from sim.rtl.env import BuildError, build_root
 from sim.rtl.readable import FILE as PROBES
 from sim.rtl.readable import MODEL, Probe, rules, save
-from sim.rtl.results import Attempt, CaseResult, read_cases
+from sim.rtl.results import Attempt, CaseResult, read_cases, report
 from sim.rtl.simulate import Call, simulate
 from sim.rtl.verilog import Rtl, digest, sources, verilog
 
@@ -89,6 +89,13 @@ _FAST = ("-Os", *_USELESS, _ROOMY)
 _QUICK = ("-O1", *_USELESS, _ROOMY)
 
 Visible = Literal["ports", "top", "all"]
+
+
+class _Counting(runner.Options):
+    """A model that counts the branches entered (``reached``), in each of its cards apart."""
+
+    def arguments(self) -> list[str]:
+        return [*super().arguments(), "--coverage-user"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,12 +214,14 @@ def model_sources(
     if not files:
         raise ValueError("Nothing to build: no rtl and no extra_sources")
     top = top or (names[-1] if names else next(iter(files.values())).stem)
-    options = runner.Options(
+    kind = _Counting if reached.wanted() else runner.Options
+    options = kind(
         top=top,
         waves=waves,
         visible=reach.visible,
         optimise=" ".join(_FAST if fast else _QUICK),
         cxx=any(Path(name).suffix in runner.CXX for name in files),
+        plain=reached.wanted(),
     )
     return ModelSources(
         files={name: path.read_bytes() for name, path in files.items()},
@@ -291,7 +300,7 @@ def run(
     with _own_folder(f"{label}-{model.top}-{case or 'all'}") as folder:
         tried = attempt(model, call, folder)
         if not tried.passed:
-            raise AssertionError(_report(tried.problem, tried.cases, folder, seed, label))
+            raise AssertionError(report(tried, folder, seed, label))
         return Results(tried.cases, folder, seed, folder / "dump.fst" if waves else None)
 
 
@@ -432,17 +441,3 @@ def _own_folder(label: str) -> Iterator[Path]:
             return
         finally:
             lock.release()
-
-
-def _report(problem: str, cases: Sequence[CaseResult], folder: Path, seed: int, label: str) -> str:
-    failed = [f"  {one.name}: {one.message}" for one in cases if not one.passed]
-    sim_log = folder / "sim.log"
-    tail = sim_log.read_text(errors="replace").splitlines()[-40:] if sim_log.exists() else []
-    lines = [f"Simulation failed: {problem or f'{len(failed)} of {len(cases)} tests'}"]
-    lines += failed
-    lines += ["", f"The end of {sim_log}:", *tail, ""]
-    if "::" in label:
-        lines += [f"Repeat: ./rocinante test --seed {seed} '{label}'"]
-    else:
-        lines += [f"Repeat with COCOTB_RANDOM_SEED={seed}"]
-    return "\n".join(lines)

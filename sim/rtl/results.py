@@ -59,3 +59,17 @@ def read_cases(results: Path) -> tuple[CaseResult, ...]:
             )
         )
     return tuple(cases)
+
+
+def report(tried: Attempt, folder: Path, seed: int, label: str) -> str:
+    """Say why a run in ``folder`` failed: its cases, the end of its log, how to repeat it."""
+    failed = [f"  {one.name}: {one.message}" for one in tried.cases if not one.passed]
+    sim_log = folder / "sim.log"
+    tail = sim_log.read_text(errors="replace").splitlines()[-40:] if sim_log.exists() else []
+    why = tried.problem or f"{len(failed)} of {len(tried.cases)} tests"
+    lines = [f"Simulation failed: {why}", *failed, "", f"The end of {sim_log}:", *tail, ""]
+    if "::" in label:
+        lines += [f"Repeat: ./rocinante test --seed {seed} '{label}'"]
+    else:
+        lines += [f"Repeat with COCOTB_RANDOM_SEED={seed}"]
+    return "\n".join(lines)

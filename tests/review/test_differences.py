@@ -46,6 +46,11 @@ def drop(place: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
     return lambda facts: place(facts).pop(name)
 
 
+def branches(facts: Any) -> list[list[str]]:
+    """Those that are not entered: line and name."""
+    return [one for row in facts["code"]["rows"] for one in row["missing"]]
+
+
 CASES = {
     "a register has moved": (
         set_in(lambda f: item(f, "mailbox", "control"), offset=0x50),
@@ -58,6 +63,21 @@ CASES = {
     "a table of what is to be seen is new": (
         lambda f: f["coverage"]["rows"].append({"what": "more", "bins": 3, "missing": []}),
         [("more", GAINED, "new")],
+    ),
+    "a branch is not entered any more": (
+        lambda f: f["code"]["rows"][0]["missing"].append(["7", "Part.elaborate: m.If(self.go)"]),
+        [(None, LOST, "not entered")],
+    ),
+    "a branch is in another line": (
+        lambda f: [one.insert(0, one.pop(0) + "1") for one in branches(f)],
+        [],
+    ),
+    "all branches of a new file are entered, and of another one more": (
+        lambda f: (
+            f["code"]["rows"].append({"what": "hdl/new.py", "bins": 3, "missing": []}),
+            next(row for row in f["code"]["rows"] if row["missing"])["missing"].pop(),
+        ),
+        [(None, GAINED, "entered now, or gone")],
     ),
     "a scene goes another way": (
         lambda f: f["sequences"]["scenes"]["WRITE"].pop(),

@@ -60,6 +60,16 @@ def test_it_loads_nothing_from_elsewhere(built: Path) -> None:
     assert (built / "mermaid.js").stat().st_size > 10**6
 
 
+def test_each_room_has_its_branches_that_no_test_enters(built: Path) -> None:
+    page = unescape((built / "index.html").read_text())
+    found = json.loads((built / "review.json").read_text())["facts"]["code"]
+    table = page.partition('class="branches"')[2].partition("</table>")[0]
+    assert {"transport", "memory", "queues", "host"} <= {*re.findall("<td>([^<]*)", table)}
+    for row in found["rows"]:
+        for line, name in row["missing"]:
+            assert f"<code>{row['what']}:{line}</code> {name}<br>" in table
+
+
 def test_json_holds_the_facts(built: Path) -> None:
     found = json.loads((built / "review.json").read_text())["facts"]
     assert list(found["cards"]) == ["narrow", "traced"]
@@ -96,6 +106,10 @@ def test_a_register_moved_and_a_speed_lost_are_red(tmp_path: Path) -> None:
     rows: Any = json.loads(perf.read_text())
     rows["rows"][0]["figures"]["gbps"] /= 2
     perf.write_text(json.dumps(rows))
+    code = tree / "tests" / "data" / "code_coverage.json"
+    branches: Any = json.loads(code.read_text())
+    branches["rows"][0]["missing"].append(["1", "an: m.If(branch)"])
+    code.write_text(json.dumps(branches))
     command = [sys.executable, "-m", "sim.tools.cli", "review", "--base", "HEAD", "--check"]
     surroundings = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(
@@ -111,9 +125,10 @@ def test_a_register_moved_and_a_speed_lost_are_red(tmp_path: Path) -> None:
     red = [unescape(row) for row in re.findall(r'<tr class="lost"><td>([^<]*)', shown)]
     assert "core.scratch" in red
     assert any(name.startswith(rows["rows"][0]["command"]) for name in red)
+    assert f"{branches['rows'][0]['what']}: an: m.If(branch)" in red
     found = json.loads((tree / "site" / "review.json").read_text())["differences"]
-    assert "Differences from HEAD: 2 lost, 0 gained" in done.stdout
-    assert sum(one["verdict"] == "lost" for one in found) == 2
+    assert "Differences from HEAD: 3 lost, 0 gained" in done.stdout
+    assert sum(one["verdict"] == "lost" for one in found) == 3
 
 
 def test_only_a_difference_can_be_checked(tmp_path: Path) -> None:
