@@ -20,7 +20,7 @@ from firmware.daemon import settings, trace
 from hdl.config import NicConfig
 from sim.endpoint import fields
 from sim.endpoint.fields import BadRequest
-from sim.rtl import env
+from sim.rtl import env, reached
 from sim.tools import cli, console, environment
 from tests import suite
 
@@ -223,8 +223,10 @@ def test_arguments_reach_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen["command"][-4:] == ["tests/sim", "-k", "lengths", "-x"]
     assert {"--slow", "-n", "--hypothesis-seed=7"} <= set(seen["command"])
     assert seen["env"]["COCOTB_RANDOM_SEED"] == "7"  # type: ignore[index]
-    call("test", "tests/tools/test_cli.py::test_help")
+    assert reached.SETTING not in seen["env"]  # type: ignore[operator]
+    call("test", "--code-coverage", "tests/tools/test_cli.py::test_help")
     assert "-n" not in seen["command"]
+    assert seen["env"][reached.SETTING] == "1"  # type: ignore[index]
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])

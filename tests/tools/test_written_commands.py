@@ -38,6 +38,8 @@ PLACEHOLDERS = {
     "PATH": "resource0",
     "TRACE": "capture.pcap",
 }
+#: Options of ``test`` itself that take no value.
+FLAGS = ("--slow", "--waves", "--code-coverage")
 #: NAME stands for something else with each command.
 NAMES = {"build": "u55c", "info": "smallest", "prove": "fifo"}
 
@@ -167,7 +169,7 @@ print(json.dumps(counts))
 
 def collected(several: list[list[str]]) -> list[int]:
     """How many tests that are not slow each of ``several`` arguments of ``test`` chooses."""
-    own = {"-n": 2, "--seed": 2, "--slow": 1, "--waves": 1}  # of ./rocinante test
+    own = {"-n": 2, "--seed": 2} | dict.fromkeys(FLAGS, 1)  # of ./rocinante test
     left = []
     for words in several:
         rest = list(words)
