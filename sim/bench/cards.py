@@ -16,8 +16,8 @@ FEATURES = dict.fromkeys(
 )
 #: With all of these.
 EVERYTHING = replace(PLAIN, **FEATURES)
-#: The same with two functions of few objects, packed virtqueues, push windows, and all that watches
-#: a running card.
+#: The same with two functions of few objects, packed virtqueues, and all that watches a running
+#: card.
 FUNCTIONS = replace(
     EVERYTHING,
     functions=2,
@@ -36,5 +36,4 @@ FUNCTIONS = replace(
     latency=True,
     parity=True,
     packed=True,
-    push=True,
 )

@@ -17,7 +17,7 @@ from sim.bench.system import Node, QpOptions, System, connect, together
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import QPAttr, SendWR
 from sim.models.impairments import Impairments
-from tests.nic.card import FUNCTIONS
+from tests.nic.card import PUSH
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
 #: Bytes inline of the longest element that can be pushed.
@@ -30,7 +30,7 @@ class Pushing(Pair):
 
     @classmethod
     async def up(cls, dut, **options) -> Pushing:
-        system = await System.start(dut, FUNCTIONS, **options)
+        system = await System.start(dut, PUSH, **options)
         return await cls.on(system.nodes)
 
     @classmethod
@@ -284,7 +284,7 @@ async def differs_from_the_ring(dut):
 async def two_functions(dut):
     """Both functions push to QPs of the same number, one of them garbage as well: each has its own
     data, and the other one does not notice."""
-    system = await System.start(dut, FUNCTIONS)
+    system = await System.start(dut, PUSH)
     second = [Node(system.testbench, node.index, beside=node) for node in system.nodes]
     await together(*(node.start() for node in second))
     pairs = [await Pushing.on(nodes, n) for n, nodes in enumerate((system.nodes, second))]

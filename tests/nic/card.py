@@ -14,5 +14,7 @@ HOT = NicConfig(width=CONFIG.width, qps=1024, hot_qps=16)
 ALL = replace(cards.EVERYTHING, width=CONFIG.width)
 #: The same for two functions.
 FUNCTIONS = replace(cards.FUNCTIONS, width=CONFIG.width)
+#: Of two functions whose WQEs may come with their doorbells; rings may be packed otherwise.
+PUSH = replace(CONFIG, functions=2, packed=True, push=True)
 if os.environ.get("ROCINANTE_HOT"):
     CONFIG = HOT

@@ -6,13 +6,13 @@ import pytest
 
 from sim.bench import testbench
 from sim.rtl.build import run
-from tests.nic.card import FUNCTIONS
+from tests.nic.card import PUSH
 
 
 @pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 def test_push(width):
     run(
-        testbench.build(config=replace(FUNCTIONS, width=width)),
+        testbench.build(config=replace(PUSH, width=width)),
         test_module="tests.nic.bench_push",
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,

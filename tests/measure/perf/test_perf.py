@@ -165,7 +165,7 @@ def test_misses_of_a_qp_hold_up_no_other() -> None:
 def test_latency(width: int, op: str, tmp_path: Path) -> None:
     """Messages follow each other at the latency that was measured at the hosts."""
     sizes = (8,) if op == "atomic_write_lat" else (2, 5000)
-    on = ON if Plan(op=op).kind.card else {}
+    on = ON if Plan(op=op, sizes=sizes).kind.card else {}
     plan = Plan(op=op, sizes=sizes, width=width, iters=6, **on)
     for row in measure(plan, tmp_path / "x.pcap", apart=True):
         facts, size = row.json, row.json["size"]
