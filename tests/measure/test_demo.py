@@ -81,6 +81,7 @@ def test_profile(name: str, tmp_path: Path) -> None:
     assert not facts["replays_left_out"]
 
 
+@pytest.mark.slow
 def test_every_feature(tmp_path: Path) -> None:
     """The card that has all of them leaves nothing out."""
     facts = played(EVERYTHING, tmp_path, USUAL)

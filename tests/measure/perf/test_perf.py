@@ -145,6 +145,7 @@ def test_translations_that_always_miss(op: str, tmp_path: Path) -> None:
     assert row.json["mmsg_s_each"]["known"] == pytest.approx(known, rel=0.03)
 
 
+@pytest.mark.slow
 def test_misses_of_a_qp_hold_up_no_other() -> None:
     """One of eight QPs whose targets always miss: the others are as fast as without it.
 
