@@ -52,12 +52,12 @@ def _each() -> list[str]:
     which has the most packets: 1 MiB in packets of 256 bytes.
 
     Without the networks of which ``bad-network`` is made; of these ``loss`` is counted below. And
-    without what the wider card does.
+    without what the wider card does, and two functions, which need a model of their own.
     """
     names = [one.name for one in SCENARIOS.values() if not one.long]
     both = [name.removesuffix("-ipv4") for name in names if name.endswith("-ipv4")]
     spared = {f"{name}-ipv{4 if i % 4 == 1 else 6}" for i, name in enumerate(both)}
-    spared |= {"duplicates", "reorder", *WIDE}
+    spared |= {"duplicates", "reorder", "two-functions", *WIDE}
     assert spared < set(names)
     return [name for name in names if name not in spared]
 
@@ -78,7 +78,7 @@ def test_interop(width: int, scenarios: list[str], tmp_path: Path) -> None:
     assert facts["failed"] == facts["stopped"] == facts["not_run"] == 0
     assert facts["passed"] >= len(scenarios)
     assert {row["verdict"] for row in facts["scenarios"]} == {"passed"}
-    assert facts["seconds"] < 600
+    assert facts["seconds"] < 900
     for row in facts["scenarios"]:
         frames = list(read_pcap(tmp_path / row["pcap"]))
         assert len(frames) >= row["packets"] > 0, row

@@ -55,6 +55,7 @@ def played(config: NicConfig, folder: Path, longest: int = LONGEST) -> dict[str,
     return facts
 
 
+@pytest.mark.slow
 def test_smallest(tmp_path: Path) -> None:
     """A card of which each number is as low as it can be loses nothing, in short messages."""
     facts = played(PROFILES["smallest"], tmp_path, USUAL)

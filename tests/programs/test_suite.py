@@ -67,6 +67,7 @@ def test_a_part_of_a_newer_suite(tmp_path: Path) -> None:
     assert passed == {"test_srq": 3, "test_device": 14}
 
 
+@pytest.mark.slow
 def test_traffic_of_xrc(tmp_path: Path) -> None:
     """Two connections and two receive queues of one domain, both ways."""
     ((ended,),) = run(tmp_path, XRC[0]).values()

@@ -20,7 +20,7 @@ def share_of(m: Module, free: Value, entries: int) -> Signal:
     all others. Each further one whose peer never answers leaves a third of what it has found, and
     nothing when that is less than its part.
     """
-    share, least = Signal(16), entries // PARTS | 1
+    share, least = Signal(min(16, (2 * entries + 1).bit_length())), entries // PARTS | 1
     m.d.sync += share.eq(free << 1 | 1)
     with m.If(free < least >> 1):
         m.d.sync += share.eq(least)
