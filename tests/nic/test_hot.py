@@ -30,5 +30,6 @@ def test_what_every_card_does(part):
 
 
 @pytest.mark.parametrize("feature", ["atomics", "fast_regions", "services", "srq", "statuses"])
+@pytest.mark.slow
 def test_feature(feature):
     play(feature)
