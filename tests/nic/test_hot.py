@@ -23,7 +23,8 @@ def test_more_qps_than_places():
     play("hot")
 
 
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [0, 1])
 def test_what_every_card_does(part):
     """The benches of the usual card, with the usual few QPs."""
     play("nic", (BENCHES + NARROW)[part::2])

@@ -26,6 +26,7 @@ def test_adapter(block):
     run(model(block), test_module="tests.pcie.bench_pcie", extra_env={"BLOCK": block})
 
 
-@pytest.mark.parametrize("block", ["pcie4", pytest.param("ptile", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("block", CARDS)
 def test_late_completions(block):
     run(model(block), test_module="tests.pcie.bench_late", extra_env={"BLOCK": block})

@@ -28,8 +28,12 @@ TOPS = {64: "QueuesTop", 512: "PackedTop"}
 
 @pytest.mark.parametrize(
     ("part", "width"),
-    # What is fetched ahead, and for whom: no width changes that.
-    [*product(PARTS, (64, 512)), ("recv_mixed", 64)],
+    [
+        pytest.param("send", 64, marks=pytest.mark.slow),
+        ("send", 512),
+        *product(PARTS[1:], (64, 512)),
+        ("recv_mixed", 64),  # what is fetched ahead, and for whom: no width changes that
+    ],
 )
 def test_engine(part: str, width: int) -> None:
     bench(
