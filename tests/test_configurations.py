@@ -154,8 +154,8 @@ def test_the_ends_of_the_profiles() -> None:
         pytest.param(
             row,
             id=str(number),
-            # The wide ones take minutes together, and the narrow ones have each of the values.
-            marks=[] if row["width"] == 64 else pytest.mark.slow,
+            # They take minutes together; of the narrow ones a part is in each run.
+            marks=[] if row["width"] == 64 and number % 3 == 0 else pytest.mark.slow,
         )
         for number, row in enumerate(ARRAY)
     ],

@@ -2,6 +2,8 @@
 
 tests/nic/test_nic.py lints one with four functions."""
 
+import pytest
+
 from sim.bench import testbench
 from sim.rtl.build import run
 from tests.nic.card import FUNCTIONS
@@ -28,6 +30,7 @@ def test_diagnostics():
     play("bench_diagnostics")
 
 
+@pytest.mark.slow
 def test_packed_rings():
     """The first function's driver uses them; the engines alone are tests/queues' matter."""
     play("bench_packed")

@@ -19,6 +19,7 @@ def play(bench: str, cases=None) -> None:
     )
 
 
+@pytest.mark.slow
 def test_more_qps_than_places():
     play("hot")
 

@@ -25,14 +25,13 @@ def play(bench: str, width: int, cases: list[str] | None) -> None:
 @pytest.mark.parametrize("bench", WIDE)
 @pytest.mark.parametrize("width", [64, 512])
 def test_loss(width: int, bench: str) -> None:
-    """A part of random traffic over bad networks, of which campaigns draw more; each operation with
-    each fault, at the width that simulates sooner."""
-    play(bench, width, None if (bench, width) == ("bench_matrix", 64) else WIDE[bench])
+    """A part of random traffic over bad networks, of which campaigns draw more, and of each operation
+    with each fault."""
+    play(bench, width, WIDE[bench])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "width, bench", [(64, "bench_loss"), (512, "bench_loss"), (512, "bench_matrix")]
-)
+@pytest.mark.parametrize("bench", WIDE)
+@pytest.mark.parametrize("width", [64, 512])
 def test_all_of_loss(width: int, bench: str) -> None:
     play(bench, width, None)

@@ -29,6 +29,7 @@ def test_mp_wr(bench, width):
     play(bench, width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bench", WIDE)
 def test_wide(bench):
     play(bench, 512, WIDE[bench])

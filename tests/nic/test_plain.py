@@ -5,11 +5,14 @@ turns (sim/rtl/interleave.py). While it runs, idle cycles are left out and cards
 may show.
 """
 
+import pytest
+
 from hdl.config import NicConfig
 from sim.bench import testbench
 from tests.sim.test_models import recorded
 
 
+@pytest.mark.slow
 def test_the_plain_model_gives_the_same_trace(tmp_path):
     """Frames with their times, interrupts, completions, counters and memory of two cards on a
     network that loses frames are those of a model that nothing has rewritten, edge by edge."""

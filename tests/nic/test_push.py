@@ -9,7 +9,8 @@ from sim.rtl.build import run
 from tests.nic.card import PUSH
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [64, 512])
 def test_push(width):
     run(
         testbench.build(config=replace(PUSH, width=width)),

@@ -19,6 +19,7 @@ def test_xrc(bench, width):
     play(bench, width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bench", WIDE)
 def test_wide(bench):
     play(bench, 512, WIDE[bench])

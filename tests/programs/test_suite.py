@@ -61,6 +61,7 @@ def test_a_part_of_the_data_path(tmp_path: Path) -> None:
     assert len(found["test_qpex"]) == len(kinds) and len(found["test_mr"]) == 10
 
 
+@pytest.mark.slow
 def test_a_part_of_a_newer_suite(tmp_path: Path) -> None:
     found = run(tmp_path, "--release", "13", "test_srq", "test_device")
     passed = {name: sum(one["how"] == "passed" for one in ended) for name, ended in found.items()}
