@@ -83,7 +83,10 @@ def test_sample_while_a_worker_is_killed(tmp_path: Path) -> None:
         assert one.simulated_ns > 50_000 and one.wall_seconds > 0 and one.host
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "heavy" else name for name in OTHERS],
+)
 def test_sample_of_another_campaign(name: str) -> None:
     """Each seed passes."""
     found = simulate(sources(name).build(), name, OTHERS[name], "1")

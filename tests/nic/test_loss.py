@@ -25,8 +25,8 @@ def play(bench: str, width: int, cases: list[str] | None) -> None:
 @pytest.mark.parametrize("bench", WIDE)
 @pytest.mark.parametrize("width", [64, 512])
 def test_loss(width: int, bench: str) -> None:
-    """A part of random traffic over bad networks, of which campaigns draw more, and of each operation
-    with each fault."""
+    """A part of random traffic over bad networks, of which campaigns draw more, and of each
+    operation with each fault."""
     play(bench, width, WIDE[bench])
 
 
