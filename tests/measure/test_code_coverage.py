@@ -12,7 +12,7 @@ from sim.rtl.build import run
 
 
 @pytest.mark.slow
-def test_one_bench_enters_most_branches_of_each_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_bench_enters_branches_of_each_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(reached.SETTING, "1")
     done = run(
         testbench.build(config=NicConfig(width=64)),

@@ -1,5 +1,5 @@
-"""The demonstration on the cards with a name, whose model nothing else needs, and what it leaves
-out on a card that lacks something."""
+"""The demonstration on the cards with a name, whose model nothing else needs, on the one with every
+feature, and what it leaves out on a card that lacks something."""
 
 from __future__ import annotations
 

@@ -4,13 +4,11 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import Mtu, QpState, QpType
-from sim.bench.system import System
+from sim.bench.system import QpOptions, System, address_of
 from sim.guest.verbs import (
     QP,
     SRQ,
-    AHAttr,
     DcDestination,
-    GlobalRoute,
     QPAttr,
     QPInitAttr,
     SrqAttr,
@@ -38,7 +36,10 @@ class Target(Receiver):
         init = QPInitAttr(QpType.DCT, rcq=self.cq, srq=self.srq, dc_key=key)
         self.qp = await QP.create(self.pd, init)
         self.attr = QPAttr(
-            path_mtu=mtu, min_rnr_timer=1, qp_access_flags=access, ah_attr=address_of(node)
+            path_mtu=mtu,
+            min_rnr_timer=1,
+            qp_access_flags=access,
+            ah_attr=address_of(node, QpOptions()),
         )
         await self.to(state)
         return self
@@ -114,11 +115,6 @@ async def all_free(p):
         assert (asked.contexts, asked.state) == (0, 1)
 
 
-def address_of(node):
-    """Where a node is."""
-    return AHAttr(gr=GlobalRoute(dgid=node.address), roce_dmac=node.mac)
-
-
 class Dc(Sender):
     """An initiator on the first node, and ``targets`` on the second one."""
 
@@ -161,7 +157,7 @@ class Dc(Sender):
         """A destination: the target, or another number or key at its address."""
         dctn = target.qp.qp_num if dctn is None else dctn
         key = target.key if key is None else key
-        return await DcDestination.create(self.pd, address_of(target.node), dctn, key)
+        return await DcDestination.create(self.pd, address_of(target.node, QpOptions()), dctn, key)
 
     def request(self, opcode, at, length, number=0, *, to=0, way=None, stream=0, **more):
         """One to target ``to``, and to its region if it has to."""

@@ -12,12 +12,11 @@ from sim.rtl.build import run
 WIDTHS = pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 
 
-def play(bench: str, width: int, cases=None, *, timeout_s: int = 900) -> None:
-    """Run a bench beside this file, or these test cases of it."""
+def play(bench: str, width: int, *, timeout_s: int = 900) -> None:
+    """Run a bench beside this file."""
     run(
         testbench.build(config=replace(EVERYTHING, width=width)),
         test_module=f"tests.nic.bench_{bench}",
-        testcase=cases,
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=timeout_s,
     )

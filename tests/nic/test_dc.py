@@ -5,24 +5,11 @@ import pytest
 
 from tests.nic.features import WIDTHS, play
 
-#: Of each bench what runs at 512 bits in each run: all operations, streams, copies.
-WIDE = {
-    "dc": ["t_d2_three_targets_in_turn"],
-    "dc_memcpy": ["t_c7_in_its_stream"],
-    "dc_streams": ["d_8_errors_of_all_kinds"],
-}
-
 
 @WIDTHS
 @pytest.mark.parametrize("bench", ["dc", "dc_errors", "dc_memcpy", "dc_streams"])
 def test_dc(bench, width):
     play(bench, width)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bench", WIDE)
-def test_wide(bench):
-    play(bench, 512, WIDE[bench])
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ from sim.rtl.build import run
 from tests.nic.card import HOT
 from tests.nic.test_nic import BENCHES, NARROW
 
+pytestmark = pytest.mark.slow  # a model of its own
+
 
 def play(bench: str, cases=None) -> None:
     """Run a bench beside this file on such cards."""
@@ -19,12 +21,10 @@ def play(bench: str, cases=None) -> None:
     )
 
 
-@pytest.mark.slow
 def test_more_qps_than_places():
     play("hot")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 1])
 def test_what_every_card_does(part):
     """The benches of the usual card, with the usual few QPs."""
@@ -32,6 +32,5 @@ def test_what_every_card_does(part):
 
 
 @pytest.mark.parametrize("feature", ["atomics", "fast_regions", "services", "srq", "statuses"])
-@pytest.mark.slow
 def test_feature(feature):
     play(feature)
