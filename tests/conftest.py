@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 from hypothesis import settings
@@ -25,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
         path = config.invocation_params.dir / argument.partition("::")[0]
         if not path.exists():
             raise pytest.UsageError(f"There is no {argument.partition('::')[0]}")
+    if config.getoption("--slow"):
+        os.environ["ROCINANTE_SLOW"] = "1"  # for the cases of benches (tests/slow.py)
     seeded = config.getoption("--hypothesis-seed", None) is not None
     settings.load_profile("seeded" if seeded else "steady")
     quicken()

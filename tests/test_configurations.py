@@ -155,7 +155,7 @@ def test_the_ends_of_the_profiles() -> None:
             row,
             id=str(number),
             # They take minutes together; of the narrow ones a part is in each run.
-            marks=[] if row["width"] == 64 and number % 3 == 0 else pytest.mark.slow,
+            marks=[] if row["width"] == 64 and number % 6 == 0 else pytest.mark.slow,
         )
         for number, row in enumerate(ARRAY)
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -69,7 +70,8 @@ def report(tried: Attempt, folder: Path, seed: int, label: str) -> str:
     why = tried.problem or f"{len(failed)} of {len(tried.cases)} tests"
     lines = [f"Simulation failed: {why}", *failed, "", f"The end of {sim_log}:", *tail, ""]
     if "::" in label:
-        lines += [f"Repeat: ./rocinante test --seed {seed} '{label}'"]
+        slow = " --slow" if os.environ.get("ROCINANTE_SLOW") == "1" else ""
+        lines += [f"Repeat: ./rocinante test{slow} --seed {seed} '{label}'"]
     else:
         lines += [f"Repeat with COCOTB_RANDOM_SEED={seed}"]
     return "\n".join(lines)

@@ -4,22 +4,12 @@ import errno
 
 import pytest
 
-from tests.endpoint.two import endpoint, refuses
+from tests.endpoint.two import DATA, joined, refuses
 
-DATA = bytes(n * 7 & 0xFF for n in range(6000))
 RIGHTS = ["LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ"]
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    path = tmp_path_factory.mktemp("two") / "wire"
-    sides = [
-        endpoint(path, "--listen", "--ip", "10.0.0.1"),
-        endpoint(path, "--mac", "02:00:00:00:00:02", "--ip", "10.0.0.2"),
-    ]
-    sides[0].write(0, DATA)
-    yield sides
-    assert [side.client.close() for side in sides] == [0, 0]
+two = pytest.fixture(joined, scope="module")
 
 
 def connected(sides):

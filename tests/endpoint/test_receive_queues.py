@@ -6,21 +6,10 @@ import subprocess
 import pytest
 
 from tests.endpoint.test_endpoint import COMMAND
-from tests.endpoint.two import endpoint, refuses
-
-DATA = bytes(n * 7 & 0xFF for n in range(6000))
+from tests.endpoint.two import DATA, joined, refuses
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    path = tmp_path_factory.mktemp("two") / "wire"
-    sides = [
-        endpoint(path, "--listen", "--ip", "10.0.0.1"),
-        endpoint(path, "--mac", "02:00:00:00:00:02", "--ip", "10.0.0.2"),
-    ]
-    sides[0].write(0, DATA)
-    yield sides
-    assert [side.client.close() for side in sides] == [0, 0]
+two = pytest.fixture(joined, scope="module")
 
 
 def connected(sides, first, second, **more):

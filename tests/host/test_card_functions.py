@@ -45,6 +45,7 @@ def serve():
         one.close()
 
 
+@pytest.mark.slow
 def test_each_function_has_a_guest_of_its_own(served):
     """Two guests with the same addresses in their memory, and the same numbers of everything; one
     is reset, dies and comes back while the other goes on."""

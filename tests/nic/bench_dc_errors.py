@@ -15,6 +15,7 @@ from sim.models.impairments import Impairments
 from sim.wire.pcap import read_pcap
 from tests.nic.dc import KEY, Dc, Target, more_initiators_than_contexts
 from tests.nic.initiator import LENGTH
+from tests.slow import QUICK
 
 RESET = QPAttr(qp_state=QpState.RESET)
 
@@ -175,7 +176,7 @@ async def t_d15_d16_target_goes_in_a_message(dut):
     await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_d3_more_initiators_than_contexts(dut):
     """T-D3: the target's card has one context: the initiators wait for their turn, and all
     arrive."""
@@ -207,7 +208,7 @@ async def t_d16_initiators_go(dut):
     await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_d8_context_goes_without_an_answer(dut):
     """T-D8: a WRITE was executed, its answer is lost, and the target's end goes meanwhile: the
     WRITE is not executed again, and ends with RETRY_EXC_ERR."""

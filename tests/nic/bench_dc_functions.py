@@ -13,6 +13,7 @@ from sim.guest.verbs import query_dct
 from tests.nic.card import FUNCTIONS
 from tests.nic.dc import Dc, all_free
 from tests.nic.initiator import WITH_EVENTS
+from tests.slow import QUICK
 
 
 async def up(dut):
@@ -74,7 +75,7 @@ async def numbers_of_another_function(dut):
         await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def a_function_is_reset(dut):
     """A function with a connection, or about to have one, is reset and comes up again, on either
     side in turn; each message of the other function arrives, and the first one's new initiator

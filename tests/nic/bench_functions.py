@@ -20,6 +20,7 @@ from sim.guest.verbs import MR, RecvWR
 from tests.nic.bench_multicast import IPV4, IPV6, Member
 from tests.nic.card import FUNCTIONS
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
+from tests.slow import QUICK
 
 #: With two functions, packed virtqueues, and all that watches a running card.
 
@@ -178,7 +179,7 @@ async def function_reset(dut, testbench, *, over: bool) -> int:
     raise AssertionError("The function-level reset has no end")
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def function_level_reset(dut):
     """A function is reset in the middle of traffic, with a firmware that is dead, in the middle of
     a command, or well. Its registers are clean at once, and the host sees no DMA of
@@ -237,7 +238,7 @@ async def function_level_reset(dut):
     await stays.exchange(rng)
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def resets_in_a_loop(dut):
     """A driver resets its function again as soon as a reset has ended, with a command under way in
     front of the first. The commands of the other function go on, none of them much later."""

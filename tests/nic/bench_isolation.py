@@ -32,6 +32,7 @@ from tests.nic.bench_functions import up
 from tests.nic.bench_functions_broken import ISOLATES, needs_reset
 from tests.nic.card import FUNCTIONS
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
+from tests.slow import QUICK
 
 QKEY = 0x1234
 UD = QpOptions(type=QpType.UD, qkey=QKEY)
@@ -169,7 +170,7 @@ def mangled(pair: Pair, **fields: int) -> bytes:
     return bytes(element)
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_s3_work_requests(dut):
     """T-S3: a count of SGEs of 2^32 - 1, an opcode of that, SGEs that pass the end of addresses,
     and a descriptor chain that is a loop: an error of that QP. The others are as fast, but for the
@@ -237,7 +238,7 @@ async def t_s5_addresses(dut):
     await g.bystander.end()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_s6_registrations(dut):
     """T-S6: REG_MR of a region that another function has made: MW_BIND_ERR, and the key that the
     owner gives it is good afterwards."""
@@ -310,7 +311,7 @@ async def t_s7_packets(dut):
     await g.bystander.end()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_s8_floods(dut):
     """T-S8: a QP whose completions have no room, one whose peer is never ready, and one whose peer
     has gone, each with more requests than the outstanding table has places: others keep half their

@@ -27,6 +27,7 @@ from sim.guest.verbs import CQ, MR, SGE, DmaMR, QPAttr, QPCap, RdmaError, SendWR
 from sim.models.impairments import Impairments
 from tests.nic.bench_placement import LENGTH, PLAIN, QUIET, RIGHTS, Pair
 from tests.nic.card import ALL
+from tests.slow import QUICK
 
 OPTIONS = QpOptions(access=PLAIN, timeout=3, max_rd_atomic=16)
 #: Bytes of a region, and of what must stay as it is on both sides of a copy.
@@ -360,7 +361,7 @@ async def no_timer_runs(dut):
     await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def stopped_at_any_moment(dut):
     """C-4: ERR, RESET, the end of the queue pair and of its regions while a copy is under way. With
     the last completion, or the answer to the command, nothing is written any more."""
@@ -473,7 +474,7 @@ async def not_negotiated(dut):
     await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_c6_share(dut):
     """T-C6: WRITEs of 64 bytes alone, beside a long WRITE of another queue pair, and beside a copy
     that does not end: the copy takes no more from them than the WRITE does, and at 512 bits less

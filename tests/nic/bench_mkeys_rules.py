@@ -39,6 +39,7 @@ from sim.guest.verbs import (
 from tests.layouts import Layout, Piece
 from tests.nic.card import ALL
 from tests.nic.mkeys import ACCESS, BIND, K3, OPERATION, OPTIONS, PLAIN, PROTECTION, QUIET, MkeyPair
+from tests.slow import QUICK
 
 PAIR = Layout([Piece(0, 100), Piece(0x2000, 60)])
 OTHER = Layout([Piece(0x5000, 40), Piece(0x1000, 130)])
@@ -123,7 +124,7 @@ async def t_k6_invalidation_by_the_peer(dut):
     await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_k7_entries(dut):
     """T-K7: an entry of another domain, of a region that has gone, of a window, of an indirect key,
     of a region without a key, or beyond its region fails at its use, and what is in front of it
@@ -385,7 +386,7 @@ async def t_k13_many_pieces(dut):
     await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_k14_rights(dut):
     """T-K14: none, LOCAL_WRITE, and each remote right with it: only what is granted is possible.
     Regions of entries need local write to be changed, and no remote right."""

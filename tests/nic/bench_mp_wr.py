@@ -24,6 +24,7 @@ from sim.guest.verbs import SGE, WC, FastMR, QPAttr, RecvWR, SendWR
 from sim.models.impairments import Impairments
 from tests.mp_wr_source import CONSUMED, Completed
 from tests.nic.mp_wr import FIRST, RIGHTS, WAIT_NS, MpWrPair, Wire
+from tests.slow import QUICK
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "mp_wr.json").read_text())
 
@@ -199,7 +200,7 @@ async def t_m3_sent_again_from_its_start(dut):
     await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def t_m4_longer_than_buffers(dut):
     """T-M4: a message of 1 MiB goes through requests of 64 KiB: 256 pieces, 16 with CONSUMED."""
     p = await MpWrPair.up(dut, 65536, 512, buffers=16)

@@ -19,6 +19,7 @@ from sim.guest.net.device import WHOLE
 from tests.network import packets
 from tests.network.toeplitz import Spread
 from tests.nic.pair import Pair
+from tests.slow import QUICK
 
 #: The cards of ``./rocinante guest --network 2``: one model serves these tests and guests.
 CONFIG = NicConfig(width=64, network=2)
@@ -71,7 +72,7 @@ async def driver_comes_up(dut):
     assert not node.host.faults
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def resets_leave_the_other_function_alone(dut):
     """The network function is reset while RDMA works, and the other way round."""
     system, devices = await up(dut)
@@ -220,7 +221,7 @@ async def checksums_on_the_way(dut):
     assert devices[1].right == 0
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def flows_are_spread(dut):
     """A frame comes to the queue that its driver has asked for: with a key and a table of its own,
     the longest that there may be, or of all pairs alike."""

@@ -25,7 +25,7 @@ def test_same_traces(seed, tmp_path):
     assert 1 <= jumped.clock["waiting"] < 15, jumped.clock
 
 
-@pytest.mark.parametrize("seed", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 4))])
 def test_two_cards_sleep_at_their_own_times(seed, tmp_path):
     """As above; odd seeds have a bad network, on which QPs time out."""
     model = testbench.build(config=NicConfig(width=64))

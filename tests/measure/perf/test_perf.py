@@ -35,6 +35,8 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "flush_bw", "sizes": (64, 5000), "qps": 2, **ON},
     {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True, **ON},
 ]
+#: Of these, what takes longest; both are sent in other tests too.
+LONG = [one for one in BANDWIDTH if "targets" in one or "mp_wr" in one]
 
 
 def _named(options: dict[str, Any]) -> str:
@@ -78,14 +80,14 @@ def direction(found: Sequence[tuple[int, int, Dissected]]) -> tuple[float, float
 
 
 def _both(chosen: Sequence[Any], wide: Sequence[Any]) -> Any:
-    """Each of ``chosen`` with both widths; at 512 bits all but those of ``wide`` are slow: there
-    the figures themselves are measured (tests/measure/perf/test_figure.py)."""
+    """Each of ``chosen`` with both widths; slow are long ones, and at 512 bits all but those of
+    ``wide``: there the figures themselves are measured (tests/measure/perf/test_figure.py)."""
     slow = {"marks": pytest.mark.slow}
     name = _named if isinstance(chosen[0], dict) else str
     return [
         pytest.param(one, width, id=f"{name(one)}-{width}", **({} if usual else slow))
         for one in chosen
-        for width, usual in ((64, True), (512, one in wide))
+        for width, usual in ((64, one not in LONG), (512, one in wide))
     ]
 
 
