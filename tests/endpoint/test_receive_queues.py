@@ -8,7 +8,6 @@ import pytest
 from tests.endpoint.test_endpoint import COMMAND
 from tests.endpoint.two import DATA, joined, refuses
 
-
 two = pytest.fixture(joined, scope="module")
 
 
