@@ -82,14 +82,24 @@ CASES = [case for module in MODULES for case in scenarios(module)]
 LONG = {"test_everything_is_sent_whatever_is_lost"}
 
 
-@pytest.mark.parametrize(("test", "arguments"), CASES)
+def each_fifth(cases: list, first: int) -> list:
+    """Mark the others slow: all of them take half an hour."""
+    slow = {"marks": pytest.mark.slow}
+    return [
+        pytest.param(*case.values, id=case.id, **({} if n % 5 == first else slow))
+        for n, case in enumerate(cases)
+    ]
+
+
+@pytest.mark.parametrize(("test", "arguments"), each_fifth(CASES, 0))
 def test_machines_wait_for_their_rows(test, arguments):
     with late_answers(1):
         test(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("test", "arguments"), [case for case in CASES if case.values[0].__name__ not in LONG]
+    ("test", "arguments"),
+    each_fifth([case for case in CASES if case.values[0].__name__ not in LONG], 2),
 )
 def test_machines_live_with_a_cache(test, arguments):
     """Of 4 places for the rows of 8 QPs, over a store that takes its time."""
