@@ -115,7 +115,8 @@ class Campaign:
             for test in tests:
                 self._runs[test] = []
                 with self._replaced(self._runs[test]):
-                    status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-n0", test])
+                    slow = ["--slow"] if "::" in test else []  # one that is named may be slow
+                    status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-n0", *slow, test])
                 if status or not self._runs[test]:
                     raise AssertionError(f"Without any mutant {test} fails, or simulates nothing")
 

@@ -105,6 +105,7 @@ class Workshop:
         report = self.folder / "faults-report.xml"
         report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command += ["--slow"] if "::" in test else []  # one that is named may be slow
         command += [f"--junitxml={report}", test]
         status, text, seconds = self.execute(command)
         by = _failed(report) if status == 1 and report.exists() else ()
