@@ -10,15 +10,14 @@ import cocotb
 import numpy as np
 
 from hdl.abi.enums import Access, Mtu, WrOpcode
-from hdl.config import NicConfig
 from sim.bench import testbench
+from sim.bench.cards import EVERYTHING
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, Interleaved, Mkey, SendWR
 from sim.rtl.build import run
 
-#: The card of tests/nic/test_mkeys.py, whose model may be there already.
-SWITCHES = ("placement", "persistence", "memcpy", "xrc", "mkeys")
-CONFIG = NicConfig(width=64, **dict.fromkeys(SWITCHES, True))
+#: The card of many tests, whose model may be there already; ``mkeys=True`` alone would do.
+CONFIG = EVERYTHING
 ROWS = COLUMNS = 16
 NUMBER = 8  # bytes
 ACCESS = Access.LOCAL_WRITE | Access.REMOTE_READ

@@ -96,6 +96,7 @@ class Search(Force):
         self.found.append(type(component).__name__)
 
 
+@pytest.mark.slow
 def test_each_force_finds_its_signals() -> None:
     forces = {one.name: one.force for one in FAULTS if one.force is not None}
     searches = {

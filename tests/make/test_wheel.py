@@ -110,6 +110,7 @@ def test_proofs_and_tests(installed: Installed) -> None:
     assert "passed" in installed.run("test", "-n", "0", "-q", "tests/wire/test_pcap.py")
 
 
+@pytest.mark.slow
 def test_core(installed: Installed) -> None:
     (installed.folder / "core.toml").write_text("width = 64\nqps = 16\n")
     installed.run("verilog", "--config", "core.toml", "-o", "core")

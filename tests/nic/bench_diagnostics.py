@@ -20,6 +20,7 @@ from sim.wire import packets as pk
 from sim.wire.pcap import read_capture
 from tests.nic.card import FUNCTIONS
 from tests.nic.pair import Pair
+from tests.slow import QUICK
 
 SNAP = 70
 
@@ -163,7 +164,7 @@ async def spoil(node, table: str) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(where=["0 qp_tx", "0 mr", "1 qp_rx", "1 mr"])
+@cocotb.parametrize(where=["0 qp_tx", "1 mr"] if QUICK else ["0 qp_tx", "0 mr", "1 qp_rx", "1 mr"])
 async def a_wrong_bit(dut, where):
     """The card that reads it stands still and says so; nothing comes of it, at either end."""
     side, table = int(where[0]), where[2:]

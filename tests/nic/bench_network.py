@@ -181,7 +181,7 @@ async def next_frame(device: NetDevice) -> bytes:
     return next(frames.popleft() for frames in device.frames if frames)
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def checksums_on_the_way(dut):
     """The card that receives a packet tells its driver whether the checksums are right; and no
     driver that has not asked for it."""
@@ -262,7 +262,7 @@ async def flows_are_spread(dut):
     await goes(own)
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def whole_buffers(dut):
     """Without MRG_RXBUF each frame has one buffer, which holds the longest."""
     features = ALL_FEATURES & ~(NetFeature.MRG_RXBUF.mask | NetFeature.MQ.mask)
@@ -303,7 +303,7 @@ async def beside_rdma(dut):
     assert await task > 2
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def only_what_is_wanted(dut):
     """The filter: own address, broadcast, groups, the table, and the modes."""
     rng = random.Random(8)

@@ -16,6 +16,7 @@ from tests.queues.host import OUTSIDE, pieces
 from tests.queues.packed_host import DESC, DISABLE, ENABLE, PackedQueue
 from tests.queues.send_bench import SendBench
 from tests.queues.top import PackedTop
+from tests.slow import QUICK
 
 
 class PackedSend(SendBench):
@@ -199,7 +200,7 @@ class PackedRecv(RecvBench):
         assert await self.line(got["line"], len(payload)) == payload
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def receive_queues_wrap(dut):
     """WQEs in order, single and indirect; held ones again, also when they are held no more."""
     for event_idx, stall in ((0, 0.0), (1, 0.3)):

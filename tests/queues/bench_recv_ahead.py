@@ -16,6 +16,7 @@ from tests.queues import wqes
 from tests.queues.bench_recv import RecvBench
 from tests.queues.host import Memory, pieces
 from tests.queues.top import RecvTop, wide_config
+from tests.slow import QUICK
 
 CONFIG = wide_config(512)
 #: Lines of receive WQEs.
@@ -89,7 +90,7 @@ class AheadBench(RecvBench):
         return [time - began for time in self.rsp.times[count:]]
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def throughput(dut):
     """Receive WQEs a second at 500 ns and 1 us a read, as fast as they are asked for."""
     for latency in (125, 250):

@@ -14,7 +14,7 @@ from sim.rtl.verilog import module_ports
 from sim.tools.waves import keep, signals
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 def test_signals_are_ports_of_the_card(width: int) -> None:
     """Names and widths are those of the card's Verilog."""
     config = NicConfig(width=width)
