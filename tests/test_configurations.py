@@ -95,13 +95,6 @@ HIGHEST: Row = {"width": 64, **{name: one[1] for name, one in LIMITS.items()}}
 HIGHEST |= {"network": 0}  # it stands beside one function
 
 
-#: Of the cards with a name, those at 512 bits take a minute each.
-NAMED = [
-    pytest.param(name, marks=[] if config.width == 64 else pytest.mark.slow)
-    for name, config in PROFILES.items()
-]
-
-
 def check(row: Row) -> None:
     """Elaborate a card, convert it and pass it through lint; a failure names it as TOML, which
     ``./rocinante verilog --config`` takes."""
@@ -132,7 +125,8 @@ def test_highest_of_each_limit() -> None:
     check(HIGHEST)
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROFILES)
 def test_profile(name: str) -> None:
     check(asdict(PROFILES[name]))
 

@@ -7,7 +7,8 @@ from sim.bench import testbench
 from tests.sim.test_models import both
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
 def test_same_traces(seed, tmp_path):
     """Interrupts, completions, captures, counters, memory, and when; seeds differ in latency.
 

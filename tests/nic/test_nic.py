@@ -51,8 +51,9 @@ def test_cards_take_turns(width):
     assert "two instances take turns" in (model(width).folder / "build.log").read_text()
 
 
-@pytest.mark.parametrize("width", [64, 512])
-@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize(
+    ("width", "part"), [(64, 0), (64, 1), (512, 0), pytest.param(512, 1, marks=pytest.mark.slow)]
+)
 def test_two_nics(width, part):
     """In two parts, so that two processes share the work once the model is there."""
     done = run(

@@ -79,18 +79,22 @@ def scenarios(module: ModuleType) -> Iterator:
 
 CASES = [case for module in MODULES for case in scenarios(module)]
 #: Scenarios that would take minutes with a cache.
-LONG = {"test_everything_is_sent_whatever_is_lost"}
+ENDLESS = {"test_everything_is_sent_whatever_is_lost"}
+#: These take half a minute and more.
+LONG = ENDLESS | {
+    "test_every_wqe_goes_out_once_whatever_the_doorbells_say",
+    "test_what_has_begun_is_sent_again",
+}
 
 
 def each_fifth(cases: list, first: int) -> list:
-    """Mark the others slow: all of them take half an hour."""
+    """Mark the others slow, and those that take half a minute: all of them take half an hour."""
     slow = {"marks": pytest.mark.slow}
-    long = "test_every_wqe_goes_out_once_whatever_the_doorbells_say"
     return [
         pytest.param(
             *case.values,
             id=case.id,
-            **({} if n % 5 == first and case.values[0].__name__ != long else slow),
+            **({} if n % 5 == first and case.values[0].__name__ not in LONG else slow),
         )
         for n, case in enumerate(cases)
     ]
@@ -104,7 +108,7 @@ def test_machines_wait_for_their_rows(test, arguments):
 
 @pytest.mark.parametrize(
     ("test", "arguments"),
-    each_fifth([case for case in CASES if case.values[0].__name__ not in LONG], 2),
+    each_fifth([case for case in CASES if case.values[0].__name__ not in ENDLESS], 2),
 )
 def test_machines_live_with_a_cache(test, arguments):
     """Of 4 places for the rows of 8 QPs, over a store that takes its time."""

@@ -125,7 +125,7 @@ def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
             assert facts["host_reads_per_msg"] >= max(1, size / 512)
 
 
-@pytest.mark.parametrize("op", ["write_bw", "read_bw"])
+@pytest.mark.parametrize("op", [pytest.param("write_bw", marks=pytest.mark.slow), "read_bw"])
 def test_translations_that_always_miss(op: str, tmp_path: Path) -> None:
     """Each costs both sides a host read; of three QPs one misses, as the capture says."""
     options: dict[str, Any] = {"op": op, "sizes": (64,), "qps": 3} | FEW
