@@ -231,6 +231,9 @@ async def receives_behind_a_send_error(dut, kind):
     h.poke(QP, FAIL)
     flushed = [one for seen in await h.drain() for one in completions(seen)]
     assert [(one["wr_id"] & 0xFFFF, one["status"]) for one in flushed] == [(2, 5)]
+    h.poke(QP, FAIL)  # it has stopped: nothing is to be done
+    (seen,) = await h.drain()
+    assert not (seen.effects or seen.repokes or seen.pops)
 
 
 @cocotb.test()

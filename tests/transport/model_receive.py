@@ -708,7 +708,7 @@ class World:
     def poke(self, qp: int, flags: int) -> list[Result]:
         """A poke: one result for each half of it that did something."""
         results, self._behind = [], None
-        if flags & FAIL:
+        if flags & FAIL and not self.rx[qp]["error"]:
             self.rx[qp]["error"] = 1
             flags |= FINISH | FLUSH
         if flags & FINISH:

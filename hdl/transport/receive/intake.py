@@ -166,7 +166,8 @@ class Intake(wiring.Component):
                     drops, answers = cause_now.as_value() != 0, work.operation.response
                     m.d.sync += offered.eq(Cat(drops, ~drops & ~answers, ~drops & answers))
                 with m.Else():
-                    self._choose_half(m, offered, poke, timers, stop, receive_stopped)
+                    failed = work.rx.error
+                    self._choose_half(m, offered, poke, timers, stop, (failed, receive_stopped))
             # HAND-OVER: offers the work; ends when the completer has taken it, or when responder or
             # dropper have done with it. Then the next packet is taken at once if its rows are here.
             with m.State("HAND-OVER"):
@@ -355,9 +356,14 @@ class Intake(wiring.Component):
         config, header = self._config, self.header.payload
         return card_number(config, "qps", ordinal_of(config, header.function), header.dest_qp)
 
-    def _choose_half(self, m, offered, poke, timers, stop, receive_stopped):
-        """Which part sees to a poke, and what is left of it; nobody if it asks for nothing."""
-        with m.If((poke & ReceiveFlags.FAIL.value) != 0):
+    def _choose_half(self, m, offered, poke, timers, stop, stopped):
+        """Which part sees to a poke, and what is left of it; nobody if it asks for nothing.
+
+        A QP stops once. Each completion that is lost says that it must, and those behind the first
+        one, as many as WQEs that are flushed, would keep packets from being taken.
+        """
+        failed, receive_stopped = stopped
+        with m.If(((poke & ReceiveFlags.FAIL.value) != 0) & ~failed):
             m.d.sync += [
                 offered.eq(1 << Part.FRONT.value),
                 stop.eq(1),
