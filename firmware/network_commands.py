@@ -25,7 +25,7 @@ from hdl.abi.virtio_net import (
     RxCommand,
 )
 from hdl.abi.virtio_pci import NetFeature
-from hdl.csr.network import NET_ADDRESSES
+from hdl.config import NET_ADDRESSES
 
 __all__ = ["SYMMETRIC_KEY", "NetworkCommands"]
 

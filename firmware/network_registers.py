@@ -5,10 +5,10 @@ from __future__ import annotations
 from firmware.device import Filter, FunctionState, Request, Steering
 from firmware.mailbox import Mailbox, OnBus
 from hdl.abi.virtio_net import HASH_KEY_BYTES
-from hdl.config import FUNCTION_NET, NicConfig
-from hdl.csr.counter_names import NET_COUNTERS
+from hdl.config import FUNCTION_NET, NET_ADDRESSES, NicConfig
 from hdl.csr.map import CsrMap
-from hdl.csr.network import NET_ADDRESSES, NET_ENTRIES, NET_MODES
+from hdl.csr.network import NET_ENTRIES, NET_MODES
+from hdl.ports.counter_names import NET_COUNTERS
 
 __all__ = ["NetworkRegisters"]
 

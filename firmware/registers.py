@@ -13,10 +13,17 @@ from firmware.requests import needed_words
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.blocks import PAGES, VERSION_BITS
 from hdl.csr.context import RECORD_BYTES
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
-from hdl.csr.diagnostics import LATENCY_BUCKETS, PARITY_TABLES, PUSH_COUNTS
+from hdl.csr.diagnostics import PARITY_TABLES
 from hdl.csr.map import TABLES, CsrMap, row_map
+from hdl.ports.counter_names import (
+    COUNTERS,
+    LATENCY_BUCKETS,
+    PORT_COUNTERS,
+    PUSH_COUNTS,
+    QP_COUNTER_SLOTS,
+    QP_COUNTERS,
+)
 
 #: Reads of a busy register before the hardware counts as dead.
 PATIENCE = 100_000

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from firmware.device import HardwareError
 from firmware.identity import Bus
 from hdl.config import TRACE_BYTES, NicConfig
-from hdl.csr.counter_names import COUNTER_TEXTS, DROP_REASONS
 from hdl.csr.map import CsrMap
+from hdl.ports.counter_names import COUNTER_TEXTS, DROP_REASONS
 
 __all__ = ["TracedFrame", "Tracer"]
 

@@ -9,6 +9,7 @@ __all__ = [
     "QP_BITS",
     "ACTIVATION_FLAGS",
     "SWITCHES",
+    "NET_ADDRESSES",
     "TRACE_BYTES",
     "VERSION",
     "CardFeature",
@@ -23,6 +24,8 @@ MTUS = (256, 512, 1024, 2048, 4096)
 
 #: Most indirect keys of a function: the card has room for the entries of all.
 MOST_LAYOUTS = 64
+#: Entries of the network function's table of addresses, unicast and multicast.
+NET_ADDRESSES = 16
 #: Bytes of a frame that the trace holds: all headers of each packet.
 TRACE_BYTES = 128
 #: Fewest QPs whose rows are on chip on a card that has not all there: more than can be held there

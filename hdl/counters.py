@@ -1,9 +1,9 @@
 """Every counter of the boxes and of the network side, to where it is added up."""
 
 from hdl.context.tables import NAMES
-from hdl.csr.counter_names import AROUND
 from hdl.ingress.counters import IngressCounters
 from hdl.mac.border import LOOPBACK_COUNTERS
+from hdl.ports.counter_names import AROUND
 
 __all__ = ["connect_counters"]
 

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_pci import NetFeature
 from hdl.common.arbiter import StreamArbiter
+from hdl.common.packet import packet_stream
 from hdl.config import NicConfig
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.network import NET_REQUEST_WORDS
@@ -13,7 +14,6 @@ from hdl.network.network import Network
 from hdl.ports.jobs import Interrupt, QueueError
 from hdl.ports.network import NETWORK_READS, NETWORK_ROWS
 from hdl.ports.network_boxes import NetworkHost, NetworkTables
-from hdl.ports.packet import packet_stream
 from hdl.ports.trace import FrameTap, Verdict
 from hdl.queues.control.network import NetworkControl
 

@@ -9,6 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT
+from hdl.common.packet import packet_stream
 from hdl.common.streams import passes
 from hdl.config import NicConfig
 from hdl.context.tables import Tables
@@ -24,7 +25,6 @@ from hdl.ports.activations import ReceiveFlags
 from hdl.ports.boxes import ENGINES
 from hdl.ports.host import HostPort
 from hdl.ports.latency import packet_key
-from hdl.ports.packet import packet_stream
 from hdl.queues.queues import Queues
 from hdl.transport.connections import Connections
 from hdl.transport.transport import Transport
@@ -38,7 +38,7 @@ BOXES = ("host_side", "queues", "transport", "memory", "tables")
 class Nic(wiring.Component):
     """One card's core: host port on one side, MAC streams on the other.
 
-    Parameters: ``around``: the counters (of ``AROUND`` in ``hdl/csr/counter_names.py``) that the
+    Parameters: ``around``: the counters (of ``AROUND`` in ``hdl/ports/counter_names.py``) that the
     adapters around it have.
     Members: ``host`` (``HostPort``), ``mac_tx`` Out and ``mac_rx`` In (frames without FCS),
     ``intx`` Out (level, of each function without MSI-X), ``link_up`` In; ``flr`` In,

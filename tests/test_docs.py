@@ -15,8 +15,8 @@ from mkdocs.exceptions import Abort
 
 from hdl.common.count import BYTES, COUNT
 from hdl.context.counter_bank import EIGHTH, STEP
-from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.ports.context import QP_TABLES, readers
+from hdl.ports.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.ports.headers import GidRow, PkeyRow
 from hdl.ports.jobs import LINE_USES
 from hdl.ports.rows import MrRow

@@ -1,7 +1,7 @@
 """The counters of the card in Prometheus's text format, and to whom they go.
 
 Spec: Prometheus, "Exposition formats", text-based format, version 0.0.4. Names and help of the
-card's counters are those of ``hdl/csr/counter_names.py``.
+card's counters are those of ``hdl/ports/counter_names.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from firmware.daemon.logs import log
 from firmware.registers import Registers
 from firmware.service import Firmware
-from hdl.csr.counter_names import COUNTER_TEXTS, COUNTERS, HIGH, LOW, PORT_COUNTERS
 from hdl.csr.diagnostics import PARITY_TABLES
+from hdl.ports.counter_names import COUNTER_TEXTS, COUNTERS, HIGH, LOW, PORT_COUNTERS
 
 __all__ = ["FILE_PREFIX", "Exporter", "Metrics", "Place"]
 

@@ -19,7 +19,7 @@ from firmware.pcapng import INBOUND, OUTBOUND, Interface, Packet, pcapng
 from firmware.registers import Registers
 from firmware.tracer import TracedFrame, Tracer
 from hdl.config import TRACE_BYTES, VERSION
-from hdl.csr.counter_names import DROP_REASONS
+from hdl.ports.counter_names import DROP_REASONS
 
 __all__ = ["capture", "main", "parser"]
 

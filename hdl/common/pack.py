@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..ports.packet import packet_stream
+from .packet import packet_stream
 from .shift import Rotator, byte_mask, keep_mask
 
 __all__ = ["Packer", "chunk_beat"]

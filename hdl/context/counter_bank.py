@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.count import BYTES, COUNT
 from hdl.common.ram import Ram
 from hdl.common.tables import TableProgram
-from hdl.csr.counter_names import COUNTER_INDEX
+from hdl.ports.counter_names import COUNTER_INDEX
 
 __all__ = ["CounterBank"]
 

@@ -4,8 +4,9 @@ from amaranth.hdl import Cat
 from amaranth.lib.wiring import connect, flipped
 
 from hdl.abi.virtio_net import HASH_KEY_BYTES, RSS_TABLE
-from hdl.csr.counter_names import HIGH, LOW, NET_COUNTERS
-from hdl.csr.network import NET_ADDRESSES, NET_ENTRIES, NET_MODES
+from hdl.config import NET_ADDRESSES
+from hdl.csr.network import NET_ENTRIES, NET_MODES
+from hdl.ports.counter_names import HIGH, LOW, NET_COUNTERS
 
 __all__ = ["connect_network"]
 

@@ -9,13 +9,6 @@ from hdl.common.count import BYTES
 from hdl.common.tables import CsrBus, TableProgram, TableRead
 from hdl.config import QP_BITS, NicConfig
 from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
-from hdl.csr.counter_names import (
-    COUNTER_INDEX,
-    COUNTERS,
-    NET_COUNTERS,
-    PORT_COUNTERS,
-    QP_COUNTER_INDEX,
-)
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
 from hdl.csr.network import NET_REQUEST_WORDS
@@ -29,6 +22,13 @@ from hdl.ports.boxes import (
 )
 from hdl.ports.connections import ConnectionPort
 from hdl.ports.context import QP_MACHINES, QP_PINS, QP_TABLES
+from hdl.ports.counter_names import (
+    COUNTER_INDEX,
+    COUNTERS,
+    NET_COUNTERS,
+    PORT_COUNTERS,
+    QP_COUNTER_INDEX,
+)
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
 from hdl.ports.network_boxes import NetworkStatus, NetworkTables

@@ -3,7 +3,8 @@
 from amaranth.hdl import Cat, Module
 
 from hdl.common.count import increment
-from hdl.csr.diagnostics import PARITY_TABLES, PUSH_COUNTS
+from hdl.csr.diagnostics import PARITY_TABLES
+from hdl.ports.counter_names import PUSH_COUNTS
 
 __all__ = ["connect_latency", "connect_parity", "connect_push", "connect_trace"]
 

@@ -11,9 +11,7 @@ from typing import Any
 
 from hdl.abi.virtio_rdma import TYPE_FEATURES
 from hdl.config import ACTIVATION_FLAGS, CQ_BITS, QP_BITS, VERSION, NicConfig
-
-from .context import optional_blocks
-from .counter_names import (
+from hdl.ports.counter_names import (
     COUNTER_TEXTS,
     COUNTERS,
     DEBUG,
@@ -21,6 +19,8 @@ from .counter_names import (
     QP_COUNTER_INDEX,
     QP_COUNTER_SLOTS,
 )
+
+from .context import optional_blocks
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
 from .kinds import Kind
 from .mailbox_block import mailbox

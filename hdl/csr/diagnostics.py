@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from hdl.config import TRACE_BYTES, NicConfig
+from hdl.ports.counter_names import DROP_REASONS, LATENCY_BUCKETS, PUSH_COUNTS
 
-from .counter_names import DROP_REASONS
 from .describe import Access, Block, Register, Window, pulse, ro, rw, w1c, words
 from .kinds import Kind
 
 __all__ = [
-    "LATENCY_BUCKETS",
     "PARITY_TABLES",
-    "PUSH_COUNTS",
     "latency",
     "parity",
     "push",
@@ -19,8 +17,6 @@ __all__ = [
     "watching",
 ]
 
-#: Counts of a histogram: number n is of 2**(n - 1) cycles up to below 2**n, number 0 of none.
-LATENCY_BUCKETS = 23
 #: Tables whose rows have parity, in the order of the bits of `parity.tables`.
 PARITY_TABLES = (
     "qp_cfg",
@@ -34,18 +30,6 @@ PARITY_TABLES = (
     "mrs",
     "qp_sent",
 )
-
-#: What becomes of pushes (extension PUSH), each by its count.
-PUSH_COUNTS = {
-    "taken": "WQEs that came with their doorbell and were not read from host memory",
-    "torn": "pieces that were not written whole, or whose mark cannot be",
-    "incomplete": "pushes of which a piece did not come in time",
-    "replaced": "pushes whose place a later one has taken",
-    "late": "pushes of another position than the one that was asked for next",
-    "behind": "pushes that found WQEs on their way from host memory, which go first",
-    "unfit": "pushes with a head that no descriptor has, or of a queue that is not enabled",
-    "refused": "pieces of a function that may not push, or for pair 0",
-}
 
 
 def trace(config: NicConfig) -> Block:

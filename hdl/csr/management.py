@@ -8,12 +8,12 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.common.tables import CsrBus, TableProgram
 from hdl.config import NicConfig
+from hdl.ports.counter_names import COUNTER_INDEX, COUNTERS, DEBUG, PORT_COUNTERS
 
 from .block import CsrBlock
 from .blocks import PAGES, TABLES, core, counters, debug, port
 from .command import Commands
 from .context import optional_blocks
-from .counter_names import COUNTER_INDEX, COUNTERS, DEBUG, PORT_COUNTERS
 from .fabric import CsrFabric
 from .mailbox import Mailbox
 from .mailbox_block import mailbox

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from hdl.abi.virtio_net import HASH_KEY_BYTES, HASH_TYPES, MTU, RSS_TABLE, TYPE_FEATURES
-from hdl.config import NicConfig
+from hdl.config import NET_ADDRESSES, NicConfig
+from hdl.ports.counter_names import NET_COUNTER_TEXTS, NET_COUNTERS
 
-from .counter_names import NET_COUNTER_TEXTS, NET_COUNTERS
 from .describe import Block, Register, const, pulse, ro, rw, wo, words
 from .kinds import Kind
 from .mailbox_block import MAILBOX_WORDS, mailbox
 
 __all__ = [
-    "NET_ADDRESSES",
     "NET_ENTRIES",
     "NET_MODES",
     "NET_REQUEST_WORDS",
@@ -19,8 +18,8 @@ __all__ = [
     "network_blocks",
 ]
 
-#: Entries of the table of addresses; entries of the table of queues in a register.
-NET_ADDRESSES, NET_ENTRIES = 16, 8
+#: Entries of the table of queues in a register.
+NET_ENTRIES = 8
 #: Words of a request in its mailbox: the longest says how frames are spread.
 NET_REQUEST_WORDS = 2 * MAILBOX_WORDS
 #: Fields of `mode`, which are the switches of ``NetworkSettings``.

@@ -6,13 +6,13 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.contract import keeps_offers, require
 from hdl.common.count import BYTES, COUNT, increment
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.common.skid import Skid
 from hdl.common.streams import passes
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.headers import Departure, GidRow, TxHeader
 from hdl.ports.latency import PACKET_KEY, packet_key
-from hdl.ports.packet import packet_beat, packet_stream
 
 from .builder import HeaderBuilder
 from .lanes import HeaderLanes

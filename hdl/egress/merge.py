@@ -5,10 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.packet import packet_stream
 from hdl.common.shift import shifted
 from hdl.config import NicConfig
 from hdl.ports.headers import Departure
-from hdl.ports.packet import packet_stream
 from hdl.wire.constants import ip_offset
 from hdl.wire.headers import IPV4
 

@@ -8,9 +8,9 @@ from amaranth.utils import ceil_log2
 from hdl.common.crc import CrcBeats, CrcUnfill, IcrcMask
 from hdl.common.delay import delayed
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.common.ram import WIDE_BITS
 from hdl.common.skid import Stage
-from hdl.ports.packet import packet_beat, packet_stream
 
 from .rows import sealed_beat
 

@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.arbiter import StreamArbiter
 from hdl.common.tables import TableProgram, TableRead
 from hdl.config import FUNCTION_RDMA, NicConfig
-from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX, QP_COUNTER_SLOTS
 from hdl.ports.boxes import FunctionStatus
+from hdl.ports.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX, QP_COUNTER_SLOTS
 from hdl.ports.host import WriteClient, write_beat
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError
 from hdl.ports.numbers import card_number, number_in, ordinal_in, ordinal_of

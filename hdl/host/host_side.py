@@ -11,7 +11,6 @@ from hdl.common.count import COUNT
 from hdl.common.skid import Register
 from hdl.common.tables import CsrBus, TableProgram
 from hdl.config import NicConfig
-from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.ports.boxes import (
     ENGINES,
     INTERRUPTING,
@@ -23,6 +22,7 @@ from hdl.ports.boxes import (
     PushInput,
     engine_port,
 )
+from hdl.ports.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.ports.host import HostPort
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.network_boxes import (

@@ -13,7 +13,7 @@ from hdl.abi.virtio_pci import Feature
 from hdl.common.fifo import StreamFifo
 from hdl.common.tables import TableProgram, TableRead
 from hdl.config import FUNCTION_RDMA, NicConfig
-from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
+from hdl.ports.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.ports.host import WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow

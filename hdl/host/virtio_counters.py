@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.abi.virtio_rdma import COUNTER_MAGIC, COUNTER_VERSION, COUNTER_WINDOW, QP_COUNTER_WINDOW
 from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
-from hdl.csr.counter_names import (
+from hdl.ports.counter_names import (
     COUNTER_INDEX,
     QP_COUNTER_INDEX,
     QP_COUNTER_SLOTS,

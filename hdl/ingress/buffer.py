@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.common.ram import Ram
 from hdl.common.skid import Register, Skid, Stage
 from hdl.ports.latency import ReceiveSteps
-from hdl.ports.packet import packet_beat, packet_stream
 
 from .rows import KEPT
 

@@ -5,8 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.packet import packet_beat
 from hdl.config import NicConfig
-from hdl.ports.packet import packet_beat
 from hdl.wire.constants import bth_offset
 from hdl.wire.headers import BTH
 from hdl.wire.opcodes import max_extended

@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import GRH_SIZE
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.common.ram import BLOCK_ROWS
 from hdl.common.skid import Stage
 from hdl.ports.headers import RxHeader
-from hdl.ports.packet import packet_beat, packet_stream
 from hdl.wire.constants import IP_PROTOCOL_UDP
 from hdl.wire.headers import DETH, IPV4
 from hdl.wire.opcodes import ROCE_OPCODES

@@ -13,14 +13,14 @@ from hdl.common.checksum import BeatSum
 from hdl.common.contract import keeps_offers
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
+from hdl.common.packet import packet_stream
 from hdl.common.ram import WIDE_BITS
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
-from hdl.csr.counter_names import DROP_REASONS
+from hdl.ports.counter_names import DROP_REASONS
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
 from hdl.ports.latency import ReceiveSteps
 from hdl.ports.operations import early_facts
-from hdl.ports.packet import packet_stream
 from hdl.ports.shared import in_va
 from hdl.ports.trace import Verdict
 

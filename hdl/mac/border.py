@@ -4,8 +4,8 @@ from amaranth.hdl import Module, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.packet import packet_stream
 from hdl.config import NicConfig
-from hdl.ports.packet import packet_stream
 from hdl.ports.trace import TracePort, Verdict
 
 from .guards import RxGuard, TxGuard

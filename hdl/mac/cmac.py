@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.crossing import AsyncStreamFifo, CountCrossing
-from hdl.ports.packet import packet_beat, packet_stream
+from hdl.common.packet import packet_beat, packet_stream
 
 from .frame_fifo import FrameFifo
 from .guards import TxGuard

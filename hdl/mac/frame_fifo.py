@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.fifo import StreamFifo
-from hdl.ports.packet import packet_beat, packet_stream
+from hdl.common.packet import packet_beat, packet_stream
 
 __all__ = ["FrameFifo"]
 

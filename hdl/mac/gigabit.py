@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.count import increment
 from hdl.common.crossing import AsyncStreamFifo, PulseCrossing
-from hdl.ports.packet import packet_beat, packet_stream
+from hdl.common.packet import packet_beat, packet_stream
 
 from .frame_fifo import FrameFifo
 from .gmii import GmiiRx, GmiiTx

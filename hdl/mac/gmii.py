@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import crc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.ports.packet import packet_beat, packet_stream
+from hdl.common.packet import packet_beat, packet_stream
 
 __all__ = ["GmiiRx", "GmiiTx"]
 

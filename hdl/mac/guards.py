@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.count import increment
-from hdl.ports.packet import packet_beat, packet_stream
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.wire.constants import MAC_IPV4_GROUP, MAC_IPV6_GROUP
 
 __all__ = ["RxGuard", "TxGuard"]

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In
 
 from hdl.common.ram import Ram
-from hdl.csr.diagnostics import LATENCY_BUCKETS
+from hdl.ports.counter_names import LATENCY_BUCKETS
 from hdl.ports.latency import BUCKET_INDEX, SUM_BITS, HistogramPort
 
 __all__ = ["CYCLE_BITS", "Histogram"]

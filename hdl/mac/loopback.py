@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import increment
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.config import NicConfig
-from hdl.ports.packet import packet_beat, packet_stream
 from hdl.wire.constants import ICRC_BYTES, MAX_PAD, bth_offset
 from hdl.wire.headers import BTH
 from hdl.wire.opcodes import max_extended

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.ports.packet import packet_stream
+from hdl.common.packet import packet_stream
 
 __all__ = ["FrameMerge"]
 

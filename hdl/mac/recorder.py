@@ -5,11 +5,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.packet import packet_beat
 from hdl.common.ram import Ram
 from hdl.common.shift import keep_count
 from hdl.common.tables import TableRead
 from hdl.config import TRACE_BYTES
-from hdl.ports.packet import packet_beat
 from hdl.ports.trace import TIME_BITS, FrameFacts, FrameTap
 
 __all__ = ["FrameRecorder"]

@@ -8,12 +8,12 @@ from hdl.abi.enums import WcStatus
 from hdl.common.contract import require, taken_at_once
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_stream
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import Copied, Effects, LineStore, ScatterChecked, ScatterJob, ScatterKind
 from hdl.ports.numbers import QpNumber
-from hdl.ports.packet import packet_stream
 from hdl.ports.shared import COPY, copy_piece
 from hdl.wire.constants import MAX_MTU
 

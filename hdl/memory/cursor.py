@@ -5,8 +5,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.packet import packet_stream
 from hdl.common.skid import Skid
-from hdl.ports.packet import packet_stream
 
 from .types import Chunk
 

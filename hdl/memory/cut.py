@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_stream
 from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, placed_beat
 from hdl.ports.numbers import QpNumber
-from hdl.ports.packet import packet_stream
 
 from .cursor import ChunkCursor, PayloadBeats
 from .types import Chunk, WordUse

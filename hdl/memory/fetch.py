@@ -9,10 +9,10 @@ from hdl.common.contract import require, taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer, chunk_beat
+from hdl.common.packet import packet_stream
 from hdl.common.skid import Register, Skid, Stage
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.packet import packet_stream
 
 from .types import Chunk, PayloadPacket
 from .window import ReadWindow

@@ -8,6 +8,7 @@ from hdl.common.contract import require
 from hdl.common.count import COUNT
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_stream
 from hdl.common.ram import BLOCK_ROWS
 from hdl.common.skid import Register
 from hdl.common.tables import TableRead
@@ -23,7 +24,6 @@ from hdl.ports.jobs import (
     WqeRead,
 )
 from hdl.ports.numbers import QpNumber
-from hdl.ports.packet import packet_stream
 
 from .check import Checker, named_bytes, pass_translate, translate_members
 from .fetch import PayloadFetch

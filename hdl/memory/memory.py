@@ -6,13 +6,13 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.contract import keeps_offers
 from hdl.common.count import COUNT
+from hdl.common.packet import packet_stream
 from hdl.common.quiesce import Quiesce
 from hdl.config import NicConfig
 from hdl.csr.command import MemoryCommands
 from hdl.ports.boxes import LinesPort, MemoryDrain, MemoryHost, MemoryTables, RxPort, TxPort
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import Activation, Completion
-from hdl.ports.packet import packet_stream
 from hdl.ports.shared import copy_piece
 
 from .atomic import AtomicUnit
@@ -25,7 +25,7 @@ from .turns import ScatterTurns
 
 __all__ = ["Memory"]
 
-#: Counters (``hdl/csr/counter_names.py``): ``<part>_<member>``.
+#: Counters (``hdl/ports/counter_names.py``): ``<part>_<member>``.
 COUNTS = {
     "gather": ("hits", "misses", "key_errors", "read_errors", "stale"),
     "scatter": ("hits", "misses", "key_errors"),

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_stream
 from hdl.common.ram import BLOCK_ROWS
 from hdl.common.skid import Stage
 from hdl.config import NicConfig
@@ -20,7 +21,6 @@ from hdl.ports.jobs import (
     WqeRead,
 )
 from hdl.ports.numbers import QpNumber
-from hdl.ports.packet import packet_stream
 from hdl.ports.shared import flush_job
 
 from .check import Checker, named_bytes, pass_translate, translate_members

@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.contract import require, taken_at_once
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_stream
 from hdl.config import NicConfig
 from hdl.ports.jobs import Effects, ScatterChecked, ScatterJob, ScatterKind
-from hdl.ports.packet import packet_stream
 
 from .scatter import EFFECTS
 

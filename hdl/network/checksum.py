@@ -10,9 +10,9 @@ from amaranth.utils import ceil_log2
 from hdl.abi.virtio_net_header import NET_HEADER, NetHeaderFlags
 from hdl.common.contract import taken_at_once
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.common.shift import byte_mask
 from hdl.common.skid import Skid
-from hdl.ports.packet import packet_beat, packet_stream
 
 from .types import HEADER_BYTES, LENGTH_BITS
 from .words import WordSum, folded

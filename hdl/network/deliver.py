@@ -8,9 +8,9 @@ from amaranth.utils import ceil_log2
 from hdl.abi.virtio_net_header import NET_HEADER, NetHeaderFlags
 from hdl.common.address import OFFSET_BITS, add_high, add_low
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_stream
 from hdl.config import FUNCTION_NET
 from hdl.ports.host import STREAM_DATA, PlacedWriteClient
-from hdl.ports.packet import packet_stream
 
 from .buffers import Assigned, Piece
 from .shift import Prefix

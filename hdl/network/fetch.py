@@ -9,10 +9,10 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low
 from hdl.common.contract import taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer
+from hdl.common.packet import packet_stream
 from hdl.common.skid import Skid
 from hdl.config import FUNCTION_NET
 from hdl.ports.host import ReadClient
-from hdl.ports.packet import packet_stream
 
 from .types import HEADER_BYTES, LONGEST_FRAME, SHORTEST_FRAME, Buffer, Returned
 

@@ -7,9 +7,10 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.contract import taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
-from hdl.csr.counter_names import DROP_REASONS
-from hdl.ports.network import ADDRESSES, NetworkSettings
-from hdl.ports.packet import packet_beat, packet_stream
+from hdl.common.packet import packet_beat, packet_stream
+from hdl.config import NET_ADDRESSES
+from hdl.ports.counter_names import DROP_REASONS
+from hdl.ports.network import NetworkSettings
 from hdl.ports.trace import FrameTap, Verdict
 
 from .flow import FlowHash
@@ -55,7 +56,7 @@ class MacFilter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         asks, address = self.settings, Signal(48, reset_less=True)
-        hits, ours = Signal(ADDRESSES, reset_less=True), Signal(reset_less=True)
+        hits, ours = Signal(NET_ADDRESSES, reset_less=True), Signal(reset_less=True)
         group, broadcast = Signal(reset_less=True), Signal(reset_less=True)
         stages = Signal(self.LATENCY - 1)
         m.d.sync += [

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.ports.packet import packet_stream
+from hdl.common.packet import packet_stream
 
 from .types import HEADER_BYTES
 

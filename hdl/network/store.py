@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.common.ram import Ram
 from hdl.common.shift import keep_count, keep_mask
 from hdl.common.skid import Stage
-from hdl.ports.packet import packet_beat, packet_stream
 
 from .types import LENGTH_BITS, LONGEST_FRAME
 

@@ -6,12 +6,12 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_pci import NetFeature
 from hdl.common.count import COUNT, increment
+from hdl.common.packet import packet_stream
 from hdl.common.tables import TableRead
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import Interrupt
 from hdl.ports.network import NETWORK_FEATURES
-from hdl.ports.packet import packet_stream
 from hdl.ports.rows import QueueRow
 
 from .chains import ChainSource

@@ -5,8 +5,8 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.common.tables import TableRead
-from hdl.csr.diagnostics import LATENCY_BUCKETS
 
+from .counter_names import LATENCY_BUCKETS
 from .numbers import QpNumber
 
 __all__ = [

@@ -5,18 +5,16 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.abi.virtio_net import HASH_KEY_BYTES, HASH_TYPES, RSS_TABLE
 from hdl.common.count import BYTES, COUNT
+from hdl.common.packet import packet_stream
 from hdl.common.tables import TableRead
-from hdl.config import NicConfig
-from hdl.csr.network import NET_ADDRESSES
+from hdl.config import NET_ADDRESSES, NicConfig
 
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import Doorbell, Interrupt, QueueError
-from .packet import packet_stream
 from .rows import QueueRow
 from .trace import FrameTap, Verdict
 
 __all__ = [
-    "ADDRESSES",
     "NETWORK_FEATURES",
     "NETWORK_READS",
     "NETWORK_ROWS",
@@ -28,8 +26,6 @@ __all__ = [
     "Steering",
 ]
 
-#: Entries of the table of addresses that the driver wants frames of, unicast and multicast.
-ADDRESSES = NET_ADDRESSES
 #: Bits of the number of a pair of queues.
 PAIR_BITS = 3
 #: Feature bits of the device type that the data path looks at (Virtio 1.2, 5.1.3): 0 to 23.
@@ -75,12 +71,12 @@ class NetworkSettings(data.Struct):
     no_broadcast: 1
     running: 1
     steering: Steering
-    table: data.ArrayLayout(FilterAddress, ADDRESSES)
+    table: data.ArrayLayout(FilterAddress, NET_ADDRESSES)
 
 
 class NetworkCounts(data.Struct):
-    """What ``NET_COUNTERS`` of ``hdl/csr/counter_names.py`` add up: events in ``COUNT`` bits, bytes
-    of frames without FCS in ``BYTES`` bits. They wrap."""
+    """What ``NET_COUNTERS`` of ``counter_names.py`` add up: events in ``COUNT`` bits, bytes of
+    frames without FCS in ``BYTES`` bits. They wrap."""
 
     net_rx_frames: COUNT
     net_rx_drops_buffer: COUNT

@@ -2,7 +2,7 @@
 
 from amaranth.lib.wiring import Out, Signature
 
-from hdl.csr.diagnostics import PUSH_COUNTS
+from .counter_names import PUSH_COUNTS
 
 __all__ = ["PushCounts"]
 

@@ -4,10 +4,10 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out, Signature
 from amaranth.utils import ceil_log2
 
+from hdl.common.packet import packet_beat
 from hdl.config import TRACE_BYTES
-from hdl.csr.counter_names import DROP_REASONS
 
-from .packet import packet_beat
+from .counter_names import DROP_REASONS
 
 __all__ = ["TIME_BITS", "FrameFacts", "FrameTap", "TracePort", "Verdict"]
 

@@ -39,7 +39,7 @@ from .wqe.whole import fixed_bytes
 
 __all__ = ["Queues"]
 
-#: Counter (``hdl/csr/counter_names.py``) -> the component and the member that counts it.
+#: Counter (``hdl/ports/counter_names.py``) -> the component and the member that counts it.
 COUNTS = {
     "completions": ("completion", "completions"),
     "cq_overflows": ("completion", "overflows"),

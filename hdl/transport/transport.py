@@ -16,7 +16,6 @@ from hdl.common.streams import one_of
 from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.csr.command import TransportCommands
-from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.boxes import (
     Dropped,
@@ -29,6 +28,7 @@ from hdl.ports.boxes import (
     layout_setter_members,
 )
 from hdl.ports.context import QP_PINS
+from hdl.ports.counter_names import QP_COUNTER_INDEX
 from hdl.ports.headers import Departure, RxHeader, TxHeader
 from hdl.ports.jobs import Activation, TxChecked
 from hdl.ports.numbers import QpNumber
@@ -54,7 +54,7 @@ from .send.tx_arbiter import TxArbiter
 
 __all__ = ["Transport"]
 
-#: Counter (``hdl/csr/counter_names.py``) -> the component and the member that counts it.
+#: Counter (``hdl/ports/counter_names.py``) -> the component and the member that counts it.
 COUNTS = {
     "requests_sent": ("requester", "packets"),
     "acks_sent": ("replier", "acks"),

@@ -41,7 +41,7 @@ from hdl.abi.enums import (
 from hdl.abi.operations import WORK_REQUESTS, WorkRequest
 from hdl.abi.virtio_rdma import PAGE_SIZE, AnyCommand
 from hdl.config import BUILT
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
+from hdl.ports.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.wire.constants import (
     NAK_INVALID_REQUEST,
     NAK_REMOTE_ACCESS,

@@ -1,4 +1,4 @@
-"""Packets as beats of ``hdl.ports.packet``, and cocotb drivers for streams of plain integers."""
+"""Packets as beats of ``hdl.common.packet``, and cocotb drivers for streams of plain integers."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from hdl.abi.cheader import c_header
-from hdl.csr.counter_names import COUNTERS, HIGH, LOW, PORT_COUNTERS, RDMA_CORE_NAMES
+from hdl.ports.counter_names import COUNTERS, HIGH, LOW, PORT_COUNTERS, RDMA_CORE_NAMES
 from sim.tools import console, outputs
 
 __all__ = ["header", "text"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from amaranth.lib.data import Layout
 
+from hdl.common.packet import packet_beat
 from hdl.ports.host import MmioRequest, edge_read_beat, edge_read_request, edge_write_beat
-from hdl.ports.packet import packet_beat
 from sim.tools import outputs
 
 __all__ = ["keep", "signals"]

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hdl.abi import enums, virtio_rdma
 from hdl.abi.cheader import c_header, c_name
 from hdl.abi.layout import Field, Kind, Struct
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
+from hdl.ports.counter_names import COUNTERS, PORT_COUNTERS
 from sim.make.header import header, text
 from tests.abi.test_offsets import EXTENSION_FIELDS
 

@@ -9,10 +9,10 @@ from hdl.axi.frames import AxiStreamIn, AxiStreamOut
 from hdl.axi.host import AxiHost
 from hdl.axi.reads import ID_BITS
 from hdl.axi.registers import ADDRESS_BITS
+from hdl.common.packet import packet_beat
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.host import MmioPort, PlacedWriteClient, ReadClient, WriteClient
-from hdl.ports.packet import packet_beat
 from tests.host.dma import PLACED, Dma
 
 __all__ = ["READS", "WINDOW", "WIRES", "WRITES", "AxiCard"]

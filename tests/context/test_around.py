@@ -11,9 +11,9 @@ from amaranth.sim import Simulator
 from hdl.common.count import BYTES, COUNT
 from hdl.context.tables import NAMES
 from hdl.counters import connect_counters
-from hdl.csr.counter_names import AROUND
 from hdl.ingress.counters import IngressCounters
 from hdl.mac.border import LOOPBACK_COUNTERS
+from hdl.ports.counter_names import AROUND
 
 INGRESS = tuple(IngressCounters.as_shape().members)
 TAKEN = {f"rx_{name}" for name in INGRESS} | {*LOOPBACK_COUNTERS, *AROUND, "tx_packets"}

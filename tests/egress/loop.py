@@ -4,12 +4,12 @@ from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.packet import packet_stream
 from hdl.config import NicConfig
 from hdl.egress.egress import Egress, EgressCounters
 from hdl.ingress.counters import IngressCounters
 from hdl.ingress.ingress import Ingress
 from hdl.ports.headers import GidRow, RxHeader, TxHeader
-from hdl.ports.packet import packet_stream
 
 
 class EgressTop(wiring.Component):

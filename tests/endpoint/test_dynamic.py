@@ -88,6 +88,7 @@ def test_two_targets_in_turn(two):
     a.client.call("destroy_qp", qp=source["qp"])
 
 
+@pytest.mark.slow
 def test_lost_packets_of_connections(two):
     """A network that loses frames in both directions: what opens and closes connections is sent
     again, though no timer of the card runs for it."""

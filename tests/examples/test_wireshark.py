@@ -10,7 +10,7 @@ import pytest
 
 from firmware.daemon.trace import capture
 from firmware.tracer import TracedFrame
-from hdl.csr.counter_names import COUNTER_TEXTS, DROP_REASONS
+from hdl.ports.counter_names import COUNTER_TEXTS, DROP_REASONS
 from sim.rtl.env import REPO
 from sim.wire.packets import build
 

@@ -27,6 +27,7 @@ def run(folder: Path, *options: str) -> tuple[int, str, Any]:
     return done.exit_code, done.output, json.loads(file.read_text()) if file.exists() else None
 
 
+@pytest.mark.slow
 def test_costs_of_a_space(tmp_path: Path) -> None:
     """Two parts of three cards, of which one cannot be: figures, front, page."""
     options = ("--size", "small", "--set", "width=64", "--sweep", "gids=1,4,0")

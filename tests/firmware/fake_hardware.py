@@ -7,8 +7,8 @@ from firmware.service import Firmware
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpType
 from hdl.config import NicConfig
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.csr.map import row_map
+from hdl.ports.counter_names import COUNTERS, PORT_COUNTERS
 
 CONFIG = NicConfig(qps=16, cqs=8, mrs=32, gids=4, queue_size=64, read_resources=64)
 ALL_TYPES = frozenset({QpType.RC, QpType.UC, QpType.UD, QpType.GSI})

@@ -9,9 +9,9 @@ from firmware.service import Firmware
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand
 from hdl.csr.blocks import TABLES
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.csr.management import Management
 from hdl.csr.map import row_map
+from hdl.ports.counter_names import COUNTERS, PORT_COUNTERS
 from tests.firmware.test_registers import CONFIG, drive
 
 DEADLINE = 50_000

@@ -15,8 +15,7 @@ from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi.enums import ControlCommand as C
 from hdl.config import VERSION
-from hdl.csr.counter_names import COUNTER_TEXTS, COUNTERS, PORT_COUNTERS
-from hdl.csr.diagnostics import LATENCY_BUCKETS
+from hdl.ports.counter_names import COUNTER_TEXTS, COUNTERS, LATENCY_BUCKETS, PORT_COUNTERS
 from tests.firmware.test_daemon import MAC, START_S, Card, Daemon
 from tests.firmware.test_registers import CONFIG, FakeBus
 

@@ -12,9 +12,9 @@ from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi.virtio_net import ControlAck, MacCommand, MqCommand, NetClass, RxCommand
 from hdl.abi.virtio_pci import NetFeature
-from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NicConfig
+from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NET_ADDRESSES, NicConfig
 from hdl.csr.map import CsrMap
-from hdl.csr.network import NET_ADDRESSES, NET_REQUEST_WORDS
+from hdl.csr.network import NET_REQUEST_WORDS
 from tests.firmware.fake_hardware import FakeHardware, finish
 from tests.firmware.test_registers import FakeBus
 

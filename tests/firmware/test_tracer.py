@@ -16,7 +16,7 @@ from firmware.device import HardwareError
 from firmware.pcapng import Interface, Packet, pcapng
 from firmware.tracer import TracedFrame, Tracer
 from hdl.config import TRACE_BYTES
-from hdl.csr.counter_names import COUNTER_TEXTS, DROP_REASONS
+from hdl.ports.counter_names import COUNTER_TEXTS, DROP_REASONS
 from sim.rtl.env import REPO
 from sim.wire.pcap import read_capture
 from tests.firmware.test_daemon import START_S, Card

@@ -14,7 +14,7 @@ from hdl.abi.virtio_rdma import (
     QP_COUNTER_OFFSET,
 )
 from hdl.config import FUNCTION_NET, FUNCTION_RDMA
-from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
+from hdl.ports.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
 from sim.guest.driver.pci import Msix, PciFunction, find_windows
 from tests.host.card import COUNTERS, MANAGEMENT, SMALL
 from tests.host.card_host import Host

@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.tables import TableProgram, TableRead
 from hdl.config import NicConfig
-from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.csr.management import Management
 from hdl.host.guest_functions import FLR_ANSWERS
 from hdl.host.mmio import MmioRouter
 from hdl.host.virtio import VirtioFunction
+from hdl.ports.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.ports.host import MmioPort, WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError
 from hdl.ports.rows import QueueRow

@@ -27,7 +27,8 @@ def test_read_engine(width):
     run(model(width), test_module="tests.host.bench_read", extra_env={"WIDTH": str(width)})
 
 
-@pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 512])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [64, 512])
 def test_read_engine_in_address_lanes(width):
     """The same, each byte in the lane of its address: the more lanes the better."""
     run(

@@ -14,8 +14,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from hdl.common.count import BYTES, COUNT
-from hdl.csr.counter_names import DROP_REASONS
 from hdl.ingress.counters import IngressCounters
+from hdl.ports.counter_names import DROP_REASONS
 from hdl.ports.headers import GidRow, PkeyRow, RxHeader
 from hdl.ports.trace import Verdict
 from sim.bench.packet_stream import (

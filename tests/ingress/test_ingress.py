@@ -24,7 +24,7 @@ def play(width: int, **environment: str) -> None:
     )
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 512])
 def test_ingress(width):
     play(width)
 

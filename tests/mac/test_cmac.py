@@ -11,8 +11,8 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
+from hdl.common.packet import packet_beat
 from hdl.mac.cmac import SLACK, CmacCrossing, FrameGate
-from hdl.ports.packet import packet_beat
 from sim.bench.packet_stream import beats, packets
 from tests.mac.test_rgmii import collect, feed, single
 

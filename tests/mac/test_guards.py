@@ -8,8 +8,8 @@ import pytest
 from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.sim import Simulator
 
+from hdl.common.packet import packet_beat
 from hdl.mac.guards import RxGuard, TxGuard
-from hdl.ports.packet import packet_beat
 from sim.bench.packet_stream import beats, packets
 
 WIDTH = 64

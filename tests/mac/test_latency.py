@@ -7,9 +7,9 @@ import random
 import pytest
 
 from hdl.config import NicConfig
-from hdl.csr.diagnostics import LATENCY_BUCKETS
 from hdl.mac.histogram import CYCLE_BITS, Histogram
 from hdl.mac.latency import Latency, ReceiveProbe, SendProbe
+from hdl.ports.counter_names import LATENCY_BUCKETS
 from sim.rtl.build import Rtl, lint
 from tests.simulate import simulate
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from hdl.common.packet import packet_beat
 from hdl.config import NicConfig
 from hdl.mac.border import MacBorder
 from hdl.mac.loopback import frame_beats
-from hdl.ports.packet import packet_beat
 from sim.bench.packet_stream import beats, packets
 from tests.simulate import simulate
 

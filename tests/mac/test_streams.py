@@ -10,8 +10,8 @@ from amaranth.sim import Simulator
 
 from hdl.axi.bus import AxiStream
 from hdl.common.count import COUNT
+from hdl.common.packet import packet_stream
 from hdl.mac_streams import MAC_COUNTERS, drop_counts, join_frames
-from hdl.ports.packet import packet_stream
 from sim.bench.packet_stream import beats
 from tests.simulate import simulate
 

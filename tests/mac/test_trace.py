@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from hdl.common.packet import packet_beat
 from hdl.config import TRACE_BYTES, NicConfig
-from hdl.csr.counter_names import DROP_REASONS
 from hdl.mac.trace import Trace
-from hdl.ports.packet import packet_beat
+from hdl.ports.counter_names import DROP_REASONS
 from sim.bench.packet_stream import beats
 from sim.rtl.build import Rtl, lint
 from tests.simulate import simulate

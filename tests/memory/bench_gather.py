@@ -8,10 +8,10 @@ from collections import defaultdict
 import cocotb
 from amaranth.lib.data import Layout
 
+from hdl.common.packet import packet_beat
 from hdl.ports.atomics import OPERAND_BYTES, OPERAND_SLOT, OPERANDS_AT
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import SHORT_SINK_SGES, TxChecked, TxJob, TxSource
-from hdl.ports.packet import packet_beat
 from tests.fields import pack, unpack
 from tests.memory.alike import (
     LANES,

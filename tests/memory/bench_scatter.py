@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cocotb
 
+from hdl.common.packet import packet_beat
 from hdl.memory.types import AtomicWord
 from hdl.ports.host import placed_beat
 from hdl.ports.jobs import (
@@ -14,7 +15,6 @@ from hdl.ports.jobs import (
     ScatterJob,
     ScatterKind,
 )
-from hdl.ports.packet import packet_beat
 from tests.fields import pack, unpack
 from tests.memory.alike import (
     LANES,

@@ -18,7 +18,12 @@ PLAIN = NicConfig(
 
 @pytest.mark.parametrize("direction", ["gather", "scatter"])
 @pytest.mark.parametrize(
-    "config", [CONFIGS[64], CONFIGS[512], PLAIN], ids=["64", "512", "one_by_one"]
+    "config",
+    [
+        pytest.param(CONFIGS[64], id="64"),
+        pytest.param(CONFIGS[512], id="512", marks=pytest.mark.slow),
+        pytest.param(PLAIN, id="one_by_one", marks=pytest.mark.slow),
+    ],
 )
 def test_room(config, direction):
     model = build_model(Rtl("tests.memory.room:Room", {"config": config}))

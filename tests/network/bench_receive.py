@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cocotb
 
-from hdl.csr.counter_names import DROP_REASONS
+from hdl.ports.counter_names import DROP_REASONS
 from tests.network import packets
 from tests.network.driver import (
     BROADCAST,

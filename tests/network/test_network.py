@@ -8,7 +8,7 @@ from sim.rtl.build import Rtl, bench
 from tests.network.driver import small_config
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", ["receive", "transmit", "control"])
 def test_network(part: str, width: int) -> None:
     bench(

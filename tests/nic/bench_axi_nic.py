@@ -2,7 +2,7 @@
 
 import cocotb
 
-from hdl.csr.counter_names import AROUND
+from hdl.ports.counter_names import AROUND
 from sim.bench.system import System
 from tests.nic.axi_platform import AxiNicTestbench
 from tests.nic.small_traffic import SmallTraffic

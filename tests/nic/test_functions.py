@@ -36,22 +36,26 @@ def test_packed_rings():
     play("bench_packed")
 
 
+@pytest.mark.slow
 def test_receive_queues():
     """XRC between two functions of each card, and receive requests for several packets of a driver
     with packed rings."""
     play("bench_receive_functions")
 
 
+@pytest.mark.slow
 def test_dynamic_connections():
     """DC of two functions of each card."""
     play("bench_dc_functions")
 
 
+@pytest.mark.slow
 def test_copies():
     """MEMCPY of two functions of a card."""
     play("bench_memcpy_functions")
 
 
+@pytest.mark.slow
 def test_layouts():
     """Indirect keys of two functions of a card."""
     play("bench_mkeys_functions")

@@ -34,6 +34,6 @@ def test_vectors():
 
 
 @WIDTHS
-@pytest.mark.parametrize("bench", ["mkeys", "mkeys_rules"])
+@pytest.mark.parametrize("bench", ["mkeys", pytest.param("mkeys_rules", marks=pytest.mark.slow)])
 def test_mkeys(bench, width):
     play(bench, width)

@@ -8,6 +8,6 @@ from tests.nic.features import WIDTHS, play
 
 
 @WIDTHS
-@pytest.mark.parametrize("bench", ["mp_wr", "mp_wr_shared"])
+@pytest.mark.parametrize("bench", ["mp_wr", pytest.param("mp_wr_shared", marks=pytest.mark.slow)])
 def test_mp_wr(bench, width):
     play(bench, width)

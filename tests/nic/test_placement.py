@@ -12,7 +12,9 @@ from tests.nic.test_nic import model
 
 
 @WIDTHS
-@pytest.mark.parametrize("bench", ["placement", "placement_order"])
+@pytest.mark.parametrize(
+    "bench", ["placement", pytest.param("placement_order", marks=pytest.mark.slow)]
+)
 def test_flush_and_atomic_write(bench, width):
     play(bench, width)
 

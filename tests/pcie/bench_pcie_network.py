@@ -9,7 +9,7 @@ import cocotb
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_net import RxCommand
 from hdl.config import FUNCTION_NET
-from hdl.csr.counter_names import AROUND
+from hdl.ports.counter_names import AROUND
 from sim.bench.system import System
 from sim.guest.driver.pci import PciFunction, find_windows
 from sim.guest.net import NetDevice, NetOptions

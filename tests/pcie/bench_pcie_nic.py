@@ -12,8 +12,8 @@ from hdl.abi.virtio_pci import MsixControl
 from hdl.abi.virtio_rdma import qp_index
 from hdl.config import FUNCTION_RDMA
 from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
-from hdl.csr.counter_names import AROUND
 from hdl.host import config_space as space
+from hdl.ports.counter_names import AROUND
 from sim.bench.system import System
 from sim.guest.driver.pci import PciFunction, find_windows
 from sim.guest.driver.shim import ConfigSpaces

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hdl.abi.push import PUSH_PIECE, PUSH_SLOT_BYTES
 from hdl.abi.virtio_rdma import POST_SEND
 from hdl.config import FUNCTION_RDMA, NicConfig
-from hdl.csr.diagnostics import PUSH_COUNTS
 from hdl.ports.activations import SendFlags
+from hdl.ports.counter_names import PUSH_COUNTS
 from hdl.queues.push.window import PushWindow
 from tests.simulate import Prepared, simulate
 

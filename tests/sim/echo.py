@@ -5,12 +5,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.fifo import StreamFifo
+from hdl.common.packet import packet_beat, packet_stream
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.host.read import ReadEngine
 from hdl.host.write import WriteEngine
 from hdl.ports.host import HostPort, write_beat
-from hdl.ports.packet import packet_beat, packet_stream
 
 __all__ = ["Echo", "REGISTERS"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hdl.abi import virtio_pci, virtio_rdma
 from hdl.abi.enums import ControlCommand, RdmaFeature
 from hdl.abi.virtio_pci import CapId, CfgType, Feature, Status
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, RDMA_CORE_NAMES
+from hdl.ports.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, RDMA_CORE_NAMES
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.driver.errors import CommandError, DeviceError, DriverTimeout, NeedsReset, RdmaError
 from sim.guest.driver.rdma import RdmaDevice

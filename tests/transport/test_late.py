@@ -87,20 +87,20 @@ LONG = ENDLESS | {
 }
 
 
-def each_fifth(cases: list, first: int) -> list:
+def each_eighth(cases: list, first: int) -> list:
     """Mark the others slow, and those that take half a minute: all of them take half an hour."""
     slow = {"marks": pytest.mark.slow}
     return [
         pytest.param(
             *case.values,
             id=case.id,
-            **({} if n % 5 == first and case.values[0].__name__ not in LONG else slow),
+            **({} if n % 8 == first and case.values[0].__name__ not in LONG else slow),
         )
         for n, case in enumerate(cases)
     ]
 
 
-@pytest.mark.parametrize(("test", "arguments"), each_fifth(CASES, 0))
+@pytest.mark.parametrize(("test", "arguments"), each_eighth(CASES, 0))
 def test_machines_wait_for_their_rows(test, arguments):
     with late_answers(1):
         test(**arguments)
@@ -108,7 +108,7 @@ def test_machines_wait_for_their_rows(test, arguments):
 
 @pytest.mark.parametrize(
     ("test", "arguments"),
-    each_fifth([case for case in CASES if case.values[0].__name__ not in ENDLESS], 2),
+    each_eighth([case for case in CASES if case.values[0].__name__ not in ENDLESS], 2),
 )
 def test_machines_live_with_a_cache(test, arguments):
     """Of 4 places for the rows of 8 QPs, over a store that takes its time."""

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 from hdl.config import NicConfig
-from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
+from hdl.ports.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.transport.receive.commit import FAILED
 from hdl.transport.receive.qp_counters import QpCounters
 from hdl.transport.receive.types import COUNTERS

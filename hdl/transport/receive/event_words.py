@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
-from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
+from hdl.ports.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
 
 from .types import Counted
 

@@ -364,19 +364,14 @@ class Intake(wiring.Component):
         """
         failed, receive_stopped = stopped
         with m.If(((poke & ReceiveFlags.FAIL.value) != 0) & ~failed):
-            m.d.sync += [
-                offered.eq(1 << Part.FRONT.value),
-                stop.eq(1),
-                poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
-            ]
+            m.d.sync += [offered.eq(1 << Part.FRONT.value), stop.eq(1)]
+            m.d.sync += poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value)
         with m.Elif((poke & ReceiveFlags.FINISH.value) != 0):
-            m.d.sync += offered.eq(1 << Part.COMPLETER.value)
+            m.d.sync += [offered.eq(1 << Part.COMPLETER.value), timers[1].eq(0)]
             m.d.sync += poke.eq(poke & ~ReceiveFlags.FINISH.value)
-            m.d.sync += timers[1].eq(0)
         with m.Elif(((poke & ReceiveFlags.TIMEOUT.value) != 0) & timers[0]):
-            m.d.sync += offered.eq(1 << Part.COMPLETER.value)
+            m.d.sync += [offered.eq(1 << Part.COMPLETER.value), timers[1].eq(1)]
             m.d.sync += poke.eq(poke & ReceiveFlags.FLUSH.value)
-            m.d.sync += timers[1].eq(1)
         with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & receive_stopped):
             m.d.sync += [offered.eq(1 << Part.RESPONDER.value), poke.eq(0)]
         with m.Else():

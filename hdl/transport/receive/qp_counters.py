@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.ram import Ram
 from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
-from hdl.csr.counter_names import QP_COUNTER_INDEX, QP_COUNTER_SLOTS, QP_COUNTERS
+from hdl.ports.counter_names import QP_COUNTER_INDEX, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.ports.jobs import ClearCounters
 
 from .event_words import EventWords

@@ -4,7 +4,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, enum
 
 from hdl.common.count import COUNT
-from hdl.csr.counter_names import COUNTERS as ALL_COUNTERS
+from hdl.ports.counter_names import COUNTERS as ALL_COUNTERS
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Effects
 from hdl.ports.numbers import QpNumber
@@ -77,7 +77,7 @@ class Part(enum.Enum, shape=2):
 
 
 #: What the receive side counts: all until the last of the completer, and Q_Keys behind P_Keys.
-#: ``hdl/csr/counter_names.py`` says of what.
+#: ``hdl/ports/counter_names.py`` says of what.
 COUNTERS = list(ALL_COUNTERS[: ALL_COUNTERS.index("req_cqe_flush_error") + 1])
 COUNTERS.insert(COUNTERS.index("bad_pkey") + 1, "bad_qkey")
 

@@ -14,7 +14,7 @@ from hdl.abi.enums import RdmaFeature, Response
 from hdl.abi.layout import Values
 from hdl.abi.push import PUSH_MOST_BYTES, PUSH_SLOT_BYTES, push_pieces
 from hdl.abi.virtio_pci import DEVICE_ID_RDMA, NO_VECTOR
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, merge_halves
+from hdl.ports.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, merge_halves
 from sim.guest.driver.control import CommandChannel, ControlQueue
 from sim.guest.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError

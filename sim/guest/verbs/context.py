@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 from hdl.abi.enums import ControlCommand, GidType, RdmaFeature
 from hdl.abi.layout import Values
 from hdl.abi.virtio_rdma import AnyCommand
-from hdl.csr.counter_names import RDMA_CORE_NAMES
+from hdl.ports.counter_names import RDMA_CORE_NAMES
 from sim.guest.driver.device import DriverOptions
 from sim.guest.driver.errors import RdmaError
 from sim.guest.driver.platform import Memory, Octets, Platform

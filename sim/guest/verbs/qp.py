@@ -20,7 +20,7 @@ from hdl.abi.enums import (
     SigType,
     WrOpcode,
 )
-from hdl.csr.counter_names import RDMA_CORE_NAMES
+from hdl.ports.counter_names import RDMA_CORE_NAMES
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
 from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
 from sim.guest.verbs.context import PD, Resource

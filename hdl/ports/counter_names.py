@@ -14,12 +14,14 @@ __all__ = [
     "COUNTER_INDEX",
     "COUNTER_TEXTS",
     "HIGH",
+    "LATENCY_BUCKETS",
     "LOW",
     "NET_COUNTERS",
     "NET_COUNTER_TEXTS",
     "DEBUG",
     "DROP_REASONS",
     "PORT_COUNTERS",
+    "PUSH_COUNTS",
     "QP_COUNTERS",
     "QP_COUNTER_INDEX",
     "QP_COUNTER_SLOTS",
@@ -177,6 +179,19 @@ QP_COUNTERS: tuple[str, ...] = COUNTERS[
 QP_COUNTER_SLOTS = 32
 #: Bits of an index into that table: pair (14), then counter.
 QP_COUNTER_INDEX = QP_BITS + (QP_COUNTER_SLOTS - 1).bit_length()
+#: What becomes of pushes (extension PUSH), each by its count.
+PUSH_COUNTS = {
+    "taken": "WQEs that came with their doorbell and were not read from host memory",
+    "torn": "pieces that were not written whole, or whose mark cannot be",
+    "incomplete": "pushes of which a piece did not come in time",
+    "replaced": "pushes whose place a later one has taken",
+    "late": "pushes of another position than the one that was asked for next",
+    "behind": "pushes that found WQEs on their way from host memory, which go first",
+    "unfit": "pushes with a head that no descriptor has, or of a queue that is not enabled",
+    "refused": "pieces of a function that may not push, or for pair 0",
+}
+#: Counts of a histogram: number n is of 2**(n - 1) cycles up to below 2**n, number 0 of none.
+LATENCY_BUCKETS = 23
 #: State of the rooms, for reports about a stall.
 DEBUG: tuple[str, ...] = ()
 
