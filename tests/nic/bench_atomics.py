@@ -10,6 +10,7 @@ from sim.bench.system import QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, SGE, SendWR
 from sim.models.impairments import Impairments
 from tests.nic.card import CONFIG
+from tests.slow import QUICK
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 WAIT_NS, WORD = 400_000, 1 << 64
@@ -199,7 +200,7 @@ async def a_lost_answer_is_repeated(dut):
     await p.well()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def atomics_that_are_refused(dut):
     """A bad key, range, right, alignment, length or sink: nothing changes, and others go on."""
     p = await Pair.up(dut)

@@ -16,6 +16,7 @@ from sim.guest.verbs.event import DEPTH
 from tests.nic.bench_events import about
 from tests.nic.bench_nic import Pair
 from tests.nic.card import CONFIG
+from tests.slow import QUICK
 
 FEATURES = RdmaFeature.EVENTS.mask | RdmaFeature.QUEUE_ERROR.mask
 OPTIONS = DriverOptions(features=ALL_FEATURES | FEATURES)
@@ -117,7 +118,7 @@ async def send_queue(dut):
     await b.end()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def receive_queue(dut):
     """The QP with the broken ring, and its peer, whose request is refused; nobody else."""
     b, rng = await Beside.up(dut), random.Random(4)
@@ -184,7 +185,7 @@ async def shared_receive_queue(dut):
     await b.end()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def completion_queue(dut):
     """The event of the CQ, then of all QPs that use it, also of one that does nothing; a CQ of the
     same number works."""
@@ -287,7 +288,7 @@ async def who_breaks_as_fast_as_it_can(dut):
     await b.end()
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def more_events_than_buffers(dut):
     """A CQ with more QPs than the event queue has buffers: each event comes, and that of another
     process behind them."""
