@@ -43,7 +43,9 @@ class PeerOfWholeMessages(Peer):
         return oldest.begin if oldest else self.acknowledged
 
 
-@pytest.mark.parametrize("name", ["lost1", "late1", "late3"])
+@pytest.mark.parametrize(
+    "name", ["lost1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("late1", "late3"))]
+)
 def test_everything_is_sent_whatever_is_lost(name):
     """The random traffic of ``test_resend.py``: three QPs, packets and answers lost or late."""
     play(name, LOADS[name], PeerOfWholeMessages, WHOLE_MESSAGES)
