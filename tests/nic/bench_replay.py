@@ -15,6 +15,7 @@ from sim.wire.packets import dissect, reseal
 from tests.nic.card import CONFIG
 from tests.replay.captures import Capture, Talk, merged, tagged
 from tests.replay.golden import GOLDEN, LONG, MERGED, ONE_SIDED, REPLAYED, RETRIED, WIDE
+from tests.slow import QUICK
 
 PATTERN = bytes((17 * n + n // 256) & 0xFF for n in range(4000))
 
@@ -77,7 +78,7 @@ async def golden_retries(dut, wide):
         assert free <= {"ip identification", "frame padding", "ack coalescing"}, (name, free)
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def merged_and_tagged(dut):
     """Many connections of Linux machines at once: tagged, and tagged one way only."""
     for name, vlans in (("tagged", {1: 100, 2: 100}), ("one way", {2: 0})):
@@ -98,7 +99,7 @@ def together(name, vlans):
     return capture.save_ng(Path(f"{name}.pcapng").resolve())
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def cut_anywhere(dut):
     """A capture that begins or ends at any packet of both directions' messages."""
     whole = Capture()
@@ -187,7 +188,7 @@ async def what_the_protocol_leaves_free(dut):
     assert reports[1].memory["changed_by_application"] == 5
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def mutations(dut):
     """One bit of one packet of each capture is flipped, its ICRC made right: that is noticed.
 
