@@ -134,7 +134,7 @@ def test_everything_a_hundred_times():
     "width, replays",
     [
         pytest.param(64, None, id="64"),
-        pytest.param(512, REPLAYS, id="512"),
+        pytest.param(512, REPLAYS, id="512", marks=pytest.mark.slow),
         pytest.param(512, None, id="512-all", marks=pytest.mark.slow),
     ],
 )
