@@ -15,6 +15,7 @@ from sim.replay.bench import play_run
 from sim.replay.plan import Plan
 from sim.wire.pcap import read_pcap, write_pcap
 from tests.nic.lossy import CONFIG, SEED, WAIT_NS, Lossy
+from tests.slow import QUICK
 
 PATH = Path("lossy.pcap").resolve()
 #: The networks of both directions.
@@ -71,7 +72,7 @@ async def network(dut, network):
     dut._log.info("lost %s", [sorted(one.lost) for one in plan.connections])
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def taps(dut):
     """The same network seen from elsewhere: behind the losses of one direction, or of both."""
     await record(dut, NETWORKS["loss"], SEED, messages=8)
@@ -90,7 +91,7 @@ async def taps(dut):
         dut._log.info("without %s: lost %s", sorted(missing), sorted(seen.lost))
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def errors(dut):
     """What ends a connection: refused keys and sizes, and peers that are late, or gone."""
     p = await Lossy.up(dut)

@@ -16,6 +16,7 @@ from tests.nic.bench_replay import agrees, both_sides
 from tests.nic.card import CONFIG
 from tests.replay.captures import Capture, Talk
 from tests.replay.golden import GOLDEN
+from tests.slow import QUICK
 
 PATTERN = bytes((29 * n + n // 256) & 0xFF for n in range(9000))
 
@@ -99,7 +100,7 @@ def streams():
     return capture
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def uc_with_losses(dut):
     """What is missing in the capture is sent, and what it breaks off does not arrive."""
     for lost in (
@@ -200,7 +201,7 @@ CHANGES = [
 ]
 
 
-@cocotb.test()
+@cocotb.test(skip=QUICK)
 async def changed_packets_are_noticed(dut):
     """A changed packet differs from what the card sends, and makes another difference when fed."""
     for name, at, byte, sent, fed in CHANGES:
