@@ -159,7 +159,7 @@ def test_recorded_without_answers():
     )
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 def test_recorded_here(width):
     """What two cards have said to one another, replayed into one of them."""
     run(

@@ -25,7 +25,6 @@ QUICK = {
     "test_device": 13,
     "test_cq": 4,
     "test_qp": 21,
-    "test_atomic": 9,
     "test_parent_domain": 5,
     "test_shared_pd": 1,
 }

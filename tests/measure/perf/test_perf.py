@@ -35,8 +35,10 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "flush_bw", "sizes": (64, 5000), "qps": 2, **ON},
     {"op": "atomic_write_bw", "sizes": (8,), "qps": 3, "bidirectional": True, **ON},
 ]
-#: Of these, what takes longest; both are sent in other tests too.
-LONG = [one for one in BANDWIDTH if "targets" in one or "mp_wr" in one]
+#: Of these, what takes longest, and what is as the others but for the queue or the opcode; all are
+#: sent in other tests too.
+LONG = [one for one in BANDWIDTH if {"targets", "mp_wr", "use_srq"} & one.keys()]
+LONG += [one for one in BANDWIDTH if one.get("connection") == "UC" or one["op"] == "flush_bw"]
 
 
 def _named(options: dict[str, Any]) -> str:
