@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from sim.bench.scenario.draw import NAMES, draw
+from sim.bench.scenario.draw import ALONE, KINDS, NAMES, draw
 from sim.campaign.store import Result, Store
 from sim.rtl import env
 from sim.rtl.build import ModelSources
@@ -25,7 +25,14 @@ MOST = 10**9
 SHOWN, LINES = 5, 12
 
 
-@click.command()
+_HELP = f"""Play random scenarios between two simulated NICs; exit status 1: one failed.
+
+NAME is the kind of scenarios: mixed (the default), which has {", ".join(KINDS)}; or one of these,
+or {", ".join(ALONE)}. With --impair every scenario has this network in the place of its own.
+"""
+
+
+@click.command(help=_HELP)
 @click.argument("name", metavar="[NAME]", type=click.Choice(NAMES), default=NAMES[0])
 @click.option(
     "--seeds", type=click.IntRange(1, MOST), default=100, show_default=True, help="How many."
@@ -54,12 +61,7 @@ SHOWN, LINES = 5, 12
 def campaign(
     name: str, seeds: int, first: int, seed: int | None, waves: bool, impair: str, **where: object
 ) -> None:
-    """Play random scenarios between two simulated NICs; exit status 1: one failed.
-
-    NAME is the kind of scenarios: mixed (the default), network, lifecycle, errors, peers, guests;
-    operations, services, shared, heavy and functions are no part of mixed. With --impair every
-    scenario has this network in the place of its own.
-    """
+    """The command; ``_HELP`` is what it says of itself."""
     if waves and seed is None:
         raise console.UsageStop("--waves records one scenario: it needs --seed")
     with console.stops():

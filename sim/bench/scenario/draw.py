@@ -11,7 +11,7 @@ from sim.bench.scenario.draw_services import Dynamic, Functions, Pieces, Service
 from sim.bench.scenario.plan import Scenario
 from sim.models.impairments import Impairments
 
-__all__ = ["KINDS", "NAMES", "draw"]
+__all__ = ["ALONE", "KINDS", "NAMES", "draw"]
 
 #: Kinds of scenarios and how often ``mixed`` takes each.
 KINDS = {"network": 8, "lifecycle": 5, "errors": 5, "peers": 3, "guests": 2}

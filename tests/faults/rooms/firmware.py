@@ -196,4 +196,13 @@ FAULTS = (
         new="if not one.held:",
         tests=("tests/firmware/test_dc.py::test_initiator_changes_its_target",),
     ),
+    Fault(
+        name="dc-connects-to-the-first-target",
+        what="requests of an initiator of DC go to the target that it knows longest",
+        because=FIRMWARE,
+        file="firmware/dc/initiators.py",
+        old="one.destination.dctn, one.destination.key",
+        new="*next((one.dctn, one.key) for one in self._objects().destinations.all())",
+        tests=("tests/campaign/test_campaign.py::test_sample_of_another_campaign[dynamic]",),
+    ),
 )
