@@ -7,7 +7,7 @@ from tests.nic.features import WIDTHS, play
 
 
 @WIDTHS
-@pytest.mark.parametrize("bench", ["dc", "dc_errors", "dc_memcpy", "dc_streams"])
+@pytest.mark.parametrize("bench", ["dc", "dc_errors", "dc_memcpy", "dc_peer", "dc_streams"])
 def test_dc(bench, width):
     play(bench, width)
 
