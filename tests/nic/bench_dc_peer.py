@@ -14,11 +14,12 @@ from hdl.abi.enums import WcStatus
 from sim.guest.verbs import query_dct
 from sim.wire import packets as pk
 from tests.nic.dc import KEY, Dc
-from tests.nic.initiator import WAIT_NS
+from tests.nic.initiator import WAIT_NS, frame_to
 
 CONNECT, REPLY, DISCONNECT, CLOSED = 0xD8, 0xD9, 0xDA, 0xDB
 DATA = 0xC0  # and the operation of RC
-SEND_FIRST, SEND_LAST, SEND_ONLY, WRITE_ONLY, READ, READ_ONLY, ACK = 0, 2, 4, 10, 12, 16, 17
+SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = 0, 1, 2, 4
+WRITE_ONLY, READ, READ_ONLY, ACK = 10, 12, 16, 17
 ASKS, ANSWERS = struct.Struct(">BBBBIQQB3x"), struct.Struct(">BBBBIQB3x")
 ENDS = struct.Struct(">BBHIQ")
 NUMBERS = (0x22, 0x400017)  # of the peer's targets
@@ -57,20 +58,8 @@ class Peer:
 
     def say(self, opcode, dest, psn, body=b"", *, ack_request=0) -> None:
         """Send a packet to the card."""
-        here, there = self.p.nodes[self.side], self.p.nodes[1 - self.side]
-        frame = pk.build(
-            opcode,
-            payload=body,
-            dst_mac=here.mac,
-            src_mac=there.mac,
-            dst_gid=here.context.query_gid(1, 0),
-            src_gid=there.context.query_gid(1, 0),
-            dest_qp=dest,
-            pkey=0xFFFF,
-            psn=psn,
-            ack_request=ack_request,
-        )
-        self.wire.inject(frame)
+        fields = {"dest_qp": dest, "psn": psn, "ack_request": ack_request}
+        self.wire.inject(frame_to(self.p.nodes, self.side, opcode, body, **fields))
 
     async def hear(self, timeout_ns=WAIT_NS) -> Packet:
         """The next packet of the card."""
@@ -84,11 +73,13 @@ class Peer:
 
 @dataclass
 class Context:
-    """A connection as its target sees it. ``open``: it has not been ended."""
+    """A connection as its target sees it. ``first``: PSN of its CONNECT, ``psn``: the next one;
+    ``open``: it has not been ended."""
 
     number: int
     channel: int
     nonce: int
+    first: int
     psn: int
     msn: int = 0
     open: bool = True
@@ -150,10 +141,10 @@ class Targets(Peer):
                 assert not any(one.open for one in self.contexts), "two at a time"
                 assert nonce not in {one.nonce for one in self.contexts}
                 number = 0x800033 + 5 * len(self.contexts)
-                known = [Context(number, channel, nonce, packet.psn)]
+                known = [Context(number, channel, nonce, packet.psn, packet.psn)]
                 self.contexts += known
                 self.of[number] = packet.dest
-            assert known[0].psn == packet.psn or known[0].msn, "the same CONNECT has the same PSN"
+            assert known[0].first == packet.psn, "the same CONNECT has the same PSN"
             number = known[0].number
         granted = (0, 0) if status else (depth, keep)
         body = ANSWERS.pack(1, status, 0, granted[0], number, nonce, granted[1])
@@ -167,7 +158,7 @@ class Targets(Peer):
         if 0 < ahead < 0x800000:
             return
         if not ahead:
-            assert operation in (SEND_FIRST, 1, SEND_LAST, SEND_ONLY)
+            assert operation in (SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY)
             if operation in (SEND_FIRST, SEND_ONLY):
                 context.message.clear()
             context.message += packet.body
@@ -203,7 +194,7 @@ async def messages(dut, count, loses):
 
 
 @cocotb.test()
-async def t_d1_a_target_of_the_sheet(dut):
+async def t_d1_a_target_on_the_wire(dut):
     """T-D1, T-D2: the card's initiator and a target that knows the wire alone."""
     await messages(dut, 8, 0)
 
@@ -261,7 +252,7 @@ class Initiator(Peer):
 
 
 @cocotb.test()
-async def t_d1_an_initiator_of_the_sheet(dut):
+async def t_d1_an_initiator_on_the_wire(dut):
     """T-D1, T-D4, T-D9, T-D12: connections of a peer that knows the wire alone to the card's
     target: what is refused, what comes twice, messages, a bad key, the end, and what comes late."""
     p = await Initiator.up(dut, 1)

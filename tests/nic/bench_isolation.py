@@ -315,7 +315,7 @@ async def t_s7_packets(dut):
 async def t_s8_floods(dut):
     """T-S8: a QP whose completions have no room, one whose peer is never ready, and one whose peer
     has gone, each with more requests than the outstanding table has places: others keep half their
-    rate, and beside the first one nearly all of it."""
+    rate, and beside the first one four fifths of it."""
     g = await Guests.up(dut, ISOLATES)
     pair = g.own
     alone = await g.bystander.rate()
@@ -347,5 +347,5 @@ async def t_s8_floods(dut):
     }
     dut._log.info("messages alone %d, beside %s", alone, rates)
     assert all(rate > alone / 2 for rate in rates.values()), (alone, rates)
-    assert rates["no room"] > 0.9 * alone, (alone, rates)
+    assert rates["no room"] > 0.8 * alone, (alone, rates)
     await g.bystander.end()

@@ -11,8 +11,7 @@ from hdl.abi.enums import EventType, QpState, QpType, WcStatus, WrOpcode
 from hdl.wire.headers import RETH, XRCETH
 from hdl.wire.opcodes import Operation
 from sim.guest.verbs import QP, SRQ, XRCD, QPInitAttr, SendWR, SrqAttr
-from sim.wire import packets as pk
-from tests.nic.initiator import CAP, LENGTH, WAIT_NS
+from tests.nic.initiator import CAP, LENGTH, WAIT_NS, frame_to
 from tests.nic.xrc import OPTIONS, Process, Xrc
 
 SERVICE = 0xA0
@@ -57,24 +56,11 @@ class Peer:
         if psn is None:
             psn, self.psn = self.psn, self.psn + 1
         p, side = self.p, self.side
-        here, there = p.nodes[side], p.nodes[1 - side]
         if srq is not None:
             body = XRCETH.pack(srq=srq) + body
         qp = qp or (p.ini, p.tgt)[side]
-        frame = pk.build(
-            opcode,
-            payload=body,
-            dst_mac=here.mac,
-            src_mac=there.mac,
-            dst_gid=here.context.query_gid(1, 0),
-            src_gid=there.context.query_gid(1, 0),
-            dest_qp=qp.qp_num,
-            pkey=0xFFFF,
-            psn=psn,
-            ack_request=1,
-            **fields,
-        )
-        self.wire.inject(frame)
+        fields |= {"dest_qp": qp.qp_num, "psn": psn, "ack_request": 1}
+        self.wire.inject(frame_to(p.nodes, side, opcode, body, **fields))
 
     async def answer(self):
         """Opcode, PSN and what follows the BTH of the next frame that the card sends."""

@@ -5,12 +5,28 @@ import numpy as np
 from hdl.abi.enums import Access, RdmaFeature, WcStatus, WrOpcode
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import CQ, MR, QPCap, RecvWR, SendWR
+from sim.wire import packets as pk
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 CAP = QPCap(max_send_wr=64, max_send_sge=2, max_inline_data=64)
 LENGTH, DEPTH, WAIT_NS = 1 << 16, 64, 4_000_000
 _EVENTS = RdmaFeature.EVENTS.mask | RdmaFeature.QUEUE_ERROR.mask
 WITH_EVENTS = DriverOptions(features=ALL_FEATURES | _EVENTS)
+
+
+def frame_to(nodes, side, opcode, payload=b"", **fields):
+    """A packet to the card of ``side``, as the other card would have sent it."""
+    here, there = nodes[side], nodes[1 - side]
+    return pk.build(
+        opcode,
+        payload=payload,
+        dst_mac=here.mac,
+        src_mac=there.mac,
+        dst_gid=here.context.query_gid(1, 0),
+        src_gid=there.context.query_gid(1, 0),
+        pkey=0xFFFF,
+        **fields,
+    )
 
 
 class Receiver:
