@@ -188,6 +188,9 @@ class LocalCopy(wiring.Component):
         m.submodules.whole = whole = StreamFifo(shape=1, depth=LEFT)
         m.submodules.barred = barred = Ram(shape=1, depth=self._config.qps, forward=False)
         incoming, ends = self.data, self.data.payload.last
+        # A register, so it counts the beat of this cycle, too: the gather is told late.
+        room = Signal()
+        m.d.sync += room.eq((buffer.level < beats - 1) & (whole.level < LEFT - 1))
         head, piece = pieces.o.payload, pieces.o.payload.copy
         m.d.comb += [
             pieces.i.valid.eq(self.piece.valid),
@@ -195,11 +198,11 @@ class LocalCopy(wiring.Component):
             pieces.i.payload.qp.eq(self.piece.payload.departure.qp),
             pieces.i.payload.length.eq(self.piece.payload.length),
             self.piece.ready.eq(pieces.i.ready),
-            buffer.i.valid.eq(incoming.valid & (~ends | whole.i.ready)),
+            buffer.i.valid.eq(incoming.valid & room),
             buffer.i.payload.eq(incoming.payload),
-            whole.i.valid.eq(incoming.valid & ends & buffer.i.ready),
+            whole.i.valid.eq(incoming.valid & ends & room),
             whole.i.payload.eq(incoming.payload.error),
-            incoming.ready.eq(buffer.i.ready & (~ends | whole.i.ready)),
+            incoming.ready.eq(room),
         ]
         connect(m, buffer.o, flipped(self.payload))
 
@@ -243,6 +246,8 @@ class LocalCopy(wiring.Component):
         with m.Elif(unread):
             m.d.comb += sent.i.payload.cause.eq(Cause.READ)
         taken_at_once(m, platform, sent.i, "each piece in the scatter is remembered")
+        for kept in (buffer.i, whole.i):
+            taken_at_once(m, platform, kept, "what is taken of the gather has room")
 
     def _land(self, m: Module, platform, landing: StreamFifo) -> None:
         """What has been written is told of when it is the last piece."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.count import raised
 from hdl.common.ram import Ram
 from hdl.common.sums import wide_difference, wide_sum
 from hdl.config import NicConfig
@@ -133,7 +134,9 @@ class LayoutWalk(wiring.Component):
         # Of an entry that has the place, which then has as few bits as its bytes.
         rest_of_entry = wide_difference(m, entry.count, place[:32])[:32]
         fits = wide_difference(m, span, left)
-        next_row = wide_sum(m, row, Const(1))[:ROW]
+        # A register: a row that has a byte does not end in the cycle in which another has begun.
+        next_row = Signal(ROW, reset_less=True)
+        m.d.sync += next_row.eq(raised(row, Const(1)))
         rest_left = wide_difference(m, left, range_.length)[:32]
 
         with m.FSM(name="walk"):

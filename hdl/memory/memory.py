@@ -8,11 +8,12 @@ from hdl.common.contract import keeps_offers
 from hdl.common.count import COUNT
 from hdl.common.packet import packet_stream
 from hdl.common.quiesce import Quiesce
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.csr.command import MemoryCommands
 from hdl.ports.boxes import LinesPort, MemoryDrain, MemoryHost, MemoryTables, RxPort, TxPort
 from hdl.ports.headers import TxHeader
-from hdl.ports.jobs import Activation, Completion
+from hdl.ports.jobs import Activation, Completion, ScatterJob
 from hdl.ports.shared import copy_piece
 
 from .atomic import AtomicUnit
@@ -153,7 +154,10 @@ class Memory(wiring.Component):
         connect(m, turns.packets.checked, flipped(self.rx.checked))
         connect(m, flipped(self.rx.effects), turns.packets.effects)
         connect(m, flipped(self.received), turns.packets.payload)
-        connect(m, copies.job, turns.copies.job)
+        # A piece takes longer than two cycles, and its job is known late.
+        m.submodules.pieces = pieces = Register(shape=ScatterJob)
+        connect(m, copies.job, pieces.i)
+        connect(m, pieces.o, turns.copies.job)
         connect(m, turns.copies.checked, copies.checked)
         connect(m, copies.effects, turns.copies.effects)
         connect(m, copies.payload, turns.copies.payload)

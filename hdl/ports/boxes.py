@@ -241,7 +241,7 @@ class LinesPort(Signature):
 
 class SpareLinesPort(Signature):
     """Reads the lines of send WQEs in cycles in which nobody else does, seen from the reader:
-    ``slot_enable`` is held until ``taken``, and ``slot_data`` is there a cycle later, for one."""
+    ``slot_enable`` is held until ``taken``, with which ``slot_data`` is there, for a cycle."""
 
     def __init__(self):
         super().__init__(

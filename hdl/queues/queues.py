@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.activation import activation_layout
 from hdl.common.contract import keeps_offers
 from hdl.common.count import COUNT
+from hdl.common.skid import Skid
 from hdl.common.tables import TableProgram
 from hdl.config import NicConfig
 from hdl.csr.command import QueueCommands
@@ -186,7 +187,10 @@ class Queues(wiring.Component):
         connect(m, flipped(self.push), push.push)
         connect(m, push.counts, flipped(self.pushed))
         connect(m, send.push, push.port)
-        rung, others, offered = push.ring, doorbells.send, self.doorbell_send
+        # Whether the scheduler takes one is known late.
+        m.submodules.rings = rings = Skid(shape=doorbells.send.payload.shape())
+        connect(m, rings.o, flipped(self.doorbell_send))
+        rung, others, offered = push.ring, doorbells.send, rings.i
         begun, first = Signal(), Signal()
         m.d.sync += begun.eq(others.valid & ~first & ~offered.ready)
         m.d.comb += [

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.address import mask
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.common.tables import TableRead
@@ -334,7 +335,8 @@ class SendFetch(wiring.Component):
         of the queue to reset is left; ``taken``: a request is."""
         request = Signal(FetchRequest, reset_less=True)
         row = Signal(QueueRow, reset_less=True)
-        ahead = Signal(16, reset_less=True)
+        # WQEs up to the one that is asked for, but one; and the bits of a place in its table.
+        ahead, within = Signal(16, reset_less=True), Signal(16, reset_less=True)
         known = Signal()
         job, poll = fast.i.payload, polls.i.payload
         refused, refusing = Signal(), Signal()  # a request for the queue that is being reset
@@ -345,7 +347,7 @@ class SendFetch(wiring.Component):
         m.d.comb += [
             refused.eq(self.queue_reset.valid & same),
             self.queue_read.index.eq(self.req.payload.queue),
-            known.eq(row.enabled & (ahead != 0) & (ahead <= (1 << row.size_log2))),
+            known.eq(row.enabled & ((ahead & ~within) == 0)),  # never all ones: none is known
             job.request.eq(request),
             job.size_log2.eq(row.size_log2),
             job.rules.eq(row.rules),
@@ -356,7 +358,12 @@ class SendFetch(wiring.Component):
         ]
         if self._config.push:
             asked = self._pushed(m, fast)
-            m.d.comb += [asked.request.eq(request), asked.row.eq(row), asked.known.eq(known)]
+            m.d.comb += [
+                asked.request.eq(request),
+                asked.row.eq(row),
+                asked.within.eq(within),
+                asked.known.eq(known),
+            ]
         with m.FSM(name="front"):
             # IDLE: takes a request and reads the row of its queue; ends with one.
             with m.State("IDLE"):
@@ -378,7 +385,8 @@ class SendFetch(wiring.Component):
                 m.d.sync += [
                     row.eq(self.queue_read.row),
                     row.enabled.eq(self.queue_read.row.enabled & ~refusing),
-                    ahead.eq(request.known - request.position),
+                    ahead.eq(request.known + ~request.position),
+                    within.eq(mask(self.queue_read.row.size_log2)),
                 ]
                 m.next = "START"
             # START: hands the request to the fast path or to the polls; ends when it is taken.

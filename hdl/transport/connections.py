@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.arbiter import StreamArbiter
 from hdl.common.contract import keeps_offers
+from hdl.common.count import increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -68,7 +69,7 @@ class Connections(wiring.Component):
         for name in ("src_gid", "src_mac"):
             m.d.comb += waiting.i.payload[name].eq(header[name])
         with m.If(waiting.i.valid & ~waiting.i.ready):
-            m.d.sync += port.dropped.eq(port.dropped + 1)
+            increment(m, port.dropped)
         self._send(m)
         self._ask(m)
         keeps_offers(m, platform, self)

@@ -364,6 +364,7 @@ async def without_the_feature(dut):
     p = await Pushing.up(dut, options=DriverOptions(features=features))
     assert p.device.push_window is None
     before = p.held.copy()
+    await Timer(5, "us")  # the card has looked at the ring when its QP could send
     position, head, element = await p.published(p.wr(48))
     pair = qp_index(p.qps[0].qp_num, p.device.config.max_qp)
     for n, piece in enumerate(push_pieces(position, head, element)):

@@ -1,6 +1,7 @@
 """XRC: what is refused, and what it leaves behind. In the place of one card there is Python where a
 real one would not send such a thing."""
 
+import struct
 from dataclasses import replace
 
 import cocotb
@@ -8,24 +9,17 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import EventType, QpState, QpType, WcStatus, WrOpcode
-from hdl.wire.headers import RETH, XRCETH
-from hdl.wire.opcodes import Operation
 from sim.guest.verbs import QP, SRQ, XRCD, QPInitAttr, SendWR, SrqAttr
 from tests.nic.initiator import CAP, LENGTH, WAIT_NS, frame_to
 from tests.nic.xrc import OPTIONS, Process, Xrc
 
-SERVICE = 0xA0
-SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = (
-    SERVICE | one
-    for one in (
-        Operation.SEND_FIRST,
-        Operation.SEND_MIDDLE,
-        Operation.SEND_LAST,
-        Operation.SEND_ONLY,
-    )
-)
-READ, ACK = SERVICE | Operation.READ_REQUEST, SERVICE | Operation.ACKNOWLEDGE
-RESPONSE = SERVICE | Operation.READ_RESP_ONLY
+#: Opcodes of RC (IBTA vol 1, 9.2.1), and in the class of XRC (docs/extensions.md).
+RC_SEND_ONLY = 0x04
+SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = 0xA0, 0xA1, 0xA2, 0xA4
+WRITE_FIRST, WRITE_LAST = 0xA6, 0xA8
+READ, RESPONSE, ACK = 0xAC, 0xB0, 0xB1
+#: XRCETH: 8 reserved bits and the number; RETH: address, key and length (IBTA vol 1, 9.3).
+XRCETH, RETH = struct.Struct(">I"), struct.Struct(">QII")
 INVALID, ACCESS = 0x61, 0x62
 MTU = 1024
 
@@ -57,7 +51,7 @@ class Peer:
             psn, self.psn = self.psn, self.psn + 1
         p, side = self.p, self.side
         if srq is not None:
-            body = XRCETH.pack(srq=srq) + body
+            body = XRCETH.pack(srq) + body
         qp = qp or (p.ini, p.tgt)[side]
         fields |= {"dest_qp": qp.qp_num, "psn": psn, "ack_request": 1}
         self.wire.inject(frame_to(p.nodes, side, opcode, body, **fields))
@@ -140,10 +134,10 @@ async def t_x5_number_changes_in_a_message(dut):
     await events(p.nodes[1].context, p.tgt.qp_num)
     await p.connect(replace(OPTIONS, psns=(0, 0)))
     s.psn = 0
-    reth = RETH.pack(va=one.mr.iova, rkey=one.mr.rkey, dma_length=2 * MTU)
-    s.send(SERVICE | Operation.WRITE_FIRST, reth + bytes(MTU), srq=names[0])
+    reth = RETH.pack(one.mr.iova, one.mr.rkey, 2 * MTU)
+    s.send(WRITE_FIRST, reth + bytes(MTU), srq=names[0])
     assert (await s.answer())[2][0] == 0x1F
-    s.send(SERVICE | Operation.WRITE_LAST, bytes(MTU), srq=names[1])
+    s.send(WRITE_LAST, bytes(MTU), srq=names[1])
     assert (await s.answer())[2][0] == INVALID
     await p.well()
 
@@ -222,10 +216,10 @@ async def t_x11_wrong_end(dut):
         (initiator, SEND_ONLY, bytes(8)),
         (p.tgt, ACK, bytes.fromhex("1f000000")),
         (p.tgt, RESPONSE, bytes.fromhex("1f000000")),
-        (p.tgt, Operation.SEND_ONLY, bytes(8)),
+        (p.tgt, RC_SEND_ONLY, bytes(8)),
         (plain, SEND_ONLY, bytes(8)),
     ):
-        named = None if opcode in (ACK, RESPONSE, Operation.SEND_ONLY) else number
+        named = None if opcode in (ACK, RESPONSE, RC_SEND_ONLY) else number
         s.send(opcode, body, qp=qp, psn=0, srq=named)
         wrong += 1
         await Timer(5, "us")
@@ -253,7 +247,7 @@ async def t_x16_read_again_behind_its_queue(dut):
     p = s.p
     one = p.processes[1]
     number = one.srq.srq_num
-    reth = RETH.pack(va=one.mr.iova + 64, rkey=one.mr.rkey, dma_length=MTU)
+    reth = RETH.pack(one.mr.iova + 64, one.mr.rkey, MTU)
     one.mr.write(p.data)
     s.send(READ, reth, srq=number)
     first = await s.answer()

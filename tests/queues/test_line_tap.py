@@ -45,9 +45,8 @@ def test_both_get_their_slots(seed, busy):
             await ctx.tick().repeat(other.randrange(1, 4))
             ctx.set(dut.spare.slot, {"line": place[0], "slot": place[1]})
             ctx.set(dut.spare.slot_enable, 1)
-            await ctx.tick().until(dut.spare.taken)
+            *_, data = await ctx.tick().sample(dut.spare.slot_data).until(dut.spare.taken)
             ctx.set(dut.spare.slot_enable, 0)
-            *_, data = await ctx.tick().sample(dut.spare.slot_data)
             assert data == held(*place)
             found.append(place)
 

@@ -4,7 +4,6 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.address import mask
 from hdl.ports.jobs import FetchRequest
 from hdl.ports.rows import QueueRow
 
@@ -18,10 +17,11 @@ class PushAsked(wiring.Component):
     """Asks the push window for the WQE of a request.
 
     Members: ``look`` (a cycle) with ``request``; from the next cycle until ``leave`` (a cycle):
-    ``row`` In, of its queue, and whether the request may be carried out (``known`` In); ``use``
-    Out: the element is ``element``, which the asker hands on with ``leave``; one that is not used
-    then is given back. ``clear`` In: nothing is on its way that has to go first. ``release``,
-    ``released`` In: an element has been read. ``port`` Out: all but ``row`` of it is used.
+    ``row`` In, of its queue, with the bits of a head that its table has (``within`` In), and
+    whether the request may be carried out (``known`` In); ``use`` Out: the element is ``element``,
+    which the asker hands on with ``leave``; one that is not used then is given back a cycle later.
+    ``clear`` In: nothing is on its way that has to go first. ``release``, ``released`` In: an
+    element has been read. ``port`` Out: all but ``row`` of it is used.
     Latency: 1 cycle. Throughput: one request at a time. Errors: a head beyond the table, and a
     request that cannot be carried out: the push is not used. Reset: nothing is asked for.
     """
@@ -32,6 +32,7 @@ class PushAsked(wiring.Component):
                 "look": In(1),
                 "request": In(FetchRequest),
                 "row": In(QueueRow),
+                "within": In(16),
                 "known": In(1),
                 "clear": In(1),
                 "use": Out(1),
@@ -48,6 +49,8 @@ class PushAsked(wiring.Component):
         port, element, request = self.port, self.element, self.request
         taken, entry = Signal(), Signal(Entry, reset_less=True)
         head, length = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        unfit = Signal()
+        m.d.sync += unfit.eq(taken & self.leave & ~self.use)
         m.d.comb += [
             # One that only asks for the index asks for no WQE.
             port.ask.eq(self.look & (request.known != request.position)),
@@ -56,9 +59,9 @@ class PushAsked(wiring.Component):
             port.position.eq(request.position),
             port.release.eq(self.release),
             port.released.eq(self.released),
-            port.unfit.eq(taken & self.leave & ~self.use),
+            port.unfit.eq(unfit),
             port.unfit_entry.eq(entry),
-            self.use.eq(taken & self.known & ((head & ~mask(self.row.size_log2)) == 0)),
+            self.use.eq(taken & self.known & ((head & ~self.within) == 0)),
             element.head.eq(head),
             element.place.eq(head),
             element.addr.eq(entry),

@@ -1,6 +1,6 @@
 """The push window: pieces of WQEs that come with their doorbell, put together and kept a while."""
 
-from amaranth.hdl import Array, Cat, Module, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -62,10 +62,11 @@ class PushWindow(wiring.Component):
     without it otherwise; ``port`` In: see ``PushPort``; ``counts`` Out.
     Up to ``ENTRIES`` pushes are here at a time, one of each QP and those that are taken. One for
     which there is no room takes the place of another, in turn.
-    Latency: 2 cycles from the last beat to ``ring``, 3 where a piece has several; from there on
+    Latency: 3 cycles from the last beat to ``ring``, 4 where a piece has several; from there on
     ``port`` gives it.
-    Throughput: a piece a cycle. Errors: what is not a push of the function's own is counted, and is
-    a doorbell of the queue whose slot it was written to, unless the function may not push at all.
+    Throughput: a piece in 2 cycles, as it is compared in one and taken in the next.
+    Errors: what is not a push of the function's own is counted, and is a doorbell of the queue
+    whose slot it was written to, unless the function may not push at all.
     Each push that is given up before it was complete is such a doorbell, so none is lost.
     Reset: empty.
     """
@@ -89,6 +90,7 @@ class PushWindow(wiring.Component):
         connect(m, flipped(self.port.row), store.row)
         pushes = [Signal(_Push, name=f"push{n}") for n in range(ENTRIES)]
         piece, valid, done = Signal(_Named, reset_less=True), Signal(), Signal()
+        compared = Signal()  # the piece at hand, with all pushes
         m.d.comb += pieces.o.ready.eq(~valid | done)
         with m.If(pieces.o.ready):
             m.d.sync += valid.eq(pieces.o.valid)
@@ -100,7 +102,8 @@ class PushWindow(wiring.Component):
         with m.If(self.ring.ready):
             m.d.sync += self.ring.valid.eq(0)
         self._age(m, pushes)
-        self._take(m, pushes, piece, valid & ~busy & free, done, busy)
+        waits = self._take(m, pushes, piece, compared & ~busy & free, done, busy)
+        m.d.sync += compared.eq(valid & ~done & ~waits)
         self._give(m, platform, pushes)
         keeps_offers(m, platform, self)
         return m
@@ -150,23 +153,30 @@ class PushWindow(wiring.Component):
 
     def _take(
         self, m: Module, pushes: list, piece: _Named, acts: Value, done: Signal, busy: Value
-    ) -> None:
+    ) -> Value:
         """The piece at hand, if a doorbell can be given; else the doorbell of one that is given
-        up."""
+        up. Returns whether the piece waits for another to make room."""
         store, counts = m.submodules.store, self.counts
-        mine = [one.used & ~one.taken & (one.qp == piece.qp) for one in pushes]
-        fits = [
-            hers
-            & ~one.ready
-            & ~one.expired
-            & (one.position == piece.mark.position)
-            & (one.head == piece.mark.head)
-            & (one.length == piece.mark.length)
-            for hers, one in zip(mine, pushes, strict=True)
-        ]
-        unused = [~one.used for one in pushes]
-        mine, fits, unused = Cat(mine), Cat(fits), Cat(unused)
-        bit = Signal(PIECES)
+        # A push begins with a piece and with nothing else. So they are compared a cycle ahead, and
+        # one that is vacant then stays so.
+        same_qp, same_mark, ends = (Signal(ENTRIES) for _ in range(3))  # ends: it is whole then
+        bit, waits = Signal(PIECES), Signal()
+        room, vacant = Signal(), Signal(Entry)
+        m.d.sync += room.eq(Cat(~one.used for one in pushes).any())
+        for n, one in reversed(list(enumerate(pushes))):
+            with m.If(~one.used):
+                m.d.sync += vacant.eq(n)
+            m.d.sync += [
+                same_qp[n].eq(one.qp == piece.qp),
+                same_mark[n].eq(
+                    (one.position == piece.mark.position)
+                    & (one.head == piece.mark.head)
+                    & (one.length == piece.mark.length)
+                ),
+                ends[n].eq((one.have | bit) == piece.needed),
+            ]
+        mine = same_qp & Cat(one.used & ~one.taken for one in pushes)
+        fits = mine & same_mark & Cat(~one.ready & ~one.expired for one in pushes)
         m.d.comb += [
             bit.eq(1 << piece.number),
             store.number.eq(piece.number),
@@ -174,13 +184,12 @@ class PushWindow(wiring.Component):
         ]
         victim, place = Signal(Entry), Signal(Entry)
         chosen = Array(pushes)[place]
-        for n in reversed(range(ENTRIES)):
-            with m.If(unused[n]):
-                m.d.comb += place.eq(n)
-        for n in range(ENTRIES):
-            with m.If(mine[n]):
-                m.d.comb += place.eq(n)
-        m.d.comb += store.entry.eq(place)
+        # A QP has one push that is not taken.
+        named = [Cat(mine[n] for n in range(ENTRIES) if n >> at & 1) for at in range(len(place))]
+        m.d.comb += [
+            place.eq(Cat(bits.any() for bits in named) | Mux(mine.any(), 0, vacant)),
+            store.entry.eq(place),
+        ]
         with m.If(acts):
             with m.If(~piece.allowed):
                 m.d.comb += [done.eq(1), counts.refused.eq(1)]
@@ -192,13 +201,11 @@ class PushWindow(wiring.Component):
                         m.d.sync += one.used.eq(0)
             with m.Elif(fits.any()):
                 m.d.comb += [done.eq(1), store.write.eq(1)]
-                have = Signal(PIECES)
-                m.d.comb += have.eq(chosen.have | bit)
-                m.d.sync += chosen.have.eq(have)
-                with m.If(have == piece.needed):
+                m.d.sync += chosen.have.eq(chosen.have | bit)
+                with m.If((ends & mine).any()):
                     m.d.sync += [chosen.ready.eq(1), chosen.expired.eq(0)]
                     self._ring(m, piece.qp, piece.mark.position + 1)
-            with m.Elif(mine.any() | unused.any()):
+            with m.Elif(mine.any() | room):
                 m.d.comb += [done.eq(1), store.write.eq(1), counts.replaced.eq(mine.any())]
                 m.d.sync += [
                     chosen.eq(0),
@@ -210,6 +217,7 @@ class PushWindow(wiring.Component):
                     chosen.have.eq(bit),
                 ]
             with m.Else():
+                m.d.comb += waits.eq(1)
                 self._give_up(m, pushes, victim)
         late = Cat(one.used & one.expired for one in pushes)
         with m.If(~acts & ~busy & ~self.ring.valid & late.any()):
@@ -218,6 +226,7 @@ class PushWindow(wiring.Component):
                 with m.If(late[n] & ~late[:n].any()):
                     self._ring(m, one.qp)
                     m.d.sync += one.used.eq(0)
+        return waits
 
     def _give_up(self, m: Module, pushes: list, victim: Signal) -> None:
         """There is no room: another push is given up, if it is not taken; the piece waits."""

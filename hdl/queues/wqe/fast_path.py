@@ -125,7 +125,8 @@ class FastPath(wiring.Component):
         connect(m, reads.row, flipped(self.push_row))
         inside = Signal(range(JOBS + 1))
         comes, goes = passes(reader.i), passes(reader.o)
-        m.d.sync += inside.eq(inside + comes - goes)
+        with m.If(comes != goes):  # they come late, and do not stand in front of a sum
+            m.d.sync += inside.eq(Mux(comes, inside + 1, inside - 1))
         m.d.comb += [
             wqes.in_a_row.eq(reads.in_a_row),
             self.clear.eq(inside == 0),

@@ -26,16 +26,19 @@ class LineTap(wiring.Component):
         m = Module()
         reader, spare, lines = self.reader, self.spare, self.lines
         kept, other = Signal(128, reset_less=True), Signal()  # the lines show what is another's
+        wants = Signal()
+        # A register: whether the first one reads is known late.
+        m.d.sync += spare.taken.eq(wants & ~reader.slot_enable)
         m.d.comb += [
-            spare.taken.eq(spare.slot_enable & ~reader.slot_enable),
-            lines.slot_enable.eq(reader.slot_enable | spare.slot_enable),
+            wants.eq(spare.slot_enable & ~spare.taken),
+            lines.slot_enable.eq(reader.slot_enable | wants),
             lines.slot.eq(Mux(reader.slot_enable, reader.slot, spare.slot)),
             reader.slot_data.eq(Mux(other, kept, lines.slot_data)),
             spare.slot_data.eq(lines.slot_data),
         ]
         with m.If(reader.slot_enable):
             m.d.sync += other.eq(0)
-        with m.Elif(spare.slot_enable):
+        with m.Elif(wants):
             m.d.sync += other.eq(1)
         with m.If(~other):
             m.d.sync += kept.eq(lines.slot_data)

@@ -52,7 +52,7 @@ class _Waiting(data.Struct):
     head: 16
     failed: 1
     odd: 1
-    length: 10
+    behind: 10  # bytes behind its fixed part
 
 
 class _Element:
@@ -207,7 +207,7 @@ class WholeWqes(wiring.Component):
             waits.i.payload.head.eq(asked.head),
             waits.i.payload.failed.eq(asked.failed),
             waits.i.payload.odd.eq(odd),
-            waits.i.payload.length.eq(asked.length),
+            waits.i.payload.behind.eq(asked.length - self._fixed_bytes),
             waits.i.valid.eq(self.i.valid & flow.i.ready),
             self.i.ready.eq(waits.i.ready & flow.i.ready),
         ]
@@ -234,7 +234,7 @@ class WholeWqes(wiring.Component):
         verdict, wqe = self.o.payload, self.o.payload.wqe
         m.d.comb += [
             num_sge.eq(fields["num_sge"]),
-            behind.eq(element.work.length - self._fixed_bytes),
+            behind.eq(element.work.behind),
             verdict.head.eq(element.work.head),
             verdict.failed.eq(element.work.failed),
             verdict.line.eq(element.line),

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.numbers import CqNumber, QpNumber, card_number, ordinal_of
 from hdl.ports.rows import QpCfg, SourceKind
@@ -21,7 +22,7 @@ class NamedQueue(data.Struct):
     number: SRQ_BITS
     index: QpNumber  # of the pair that it names
     # The pair is no receive queue of a domain, or that of another number, or another function's.
-    differs: 3
+    differs: 12  # in pieces
     domain: 16
     pd: 16
     cq: CqNumber
@@ -59,7 +60,7 @@ class NamedSource(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         row, queue = self.row, self.queue
-        used, domain, differs = Signal(), Signal(16, reset_less=True), Signal(4)
+        used, domain, differs = Signal(), Signal(16, reset_less=True), Signal(13)
         ordinal = ordinal_of(self._config, self.function)
         m.d.comb += [
             self.index.eq(card_number(self._config, "qps", ordinal, self.number)),
@@ -78,8 +79,8 @@ class NamedSource(wiring.Component):
                 queue.differs.eq(
                     Cat(
                         row.type != XRC_QUEUE,
-                        row.qpn != self.number,
-                        row.function != self.function,
+                        unequal(row.qpn, self.number),
+                        unequal(row.function, self.function),
                     )
                 ),
                 queue.domain.eq(row.pd),

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.sums import wide_sum
 from hdl.ports.jobs import SendFetched
 from hdl.ports.rows import QpTx
 
@@ -54,6 +55,7 @@ class CopyPieces(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         checked, kept = Signal(), Signal()
+        start = wide_sum(m, self.wqe.wqe.length, self.row.offset)[:32]
         m.d.comb += [
             self.ending.eq(self.copies & Mux(self.offering, kept, self.stopped)),
             self.begins.eq(self.copies & ~checked & (self.row.offset == 0)),
@@ -65,7 +67,7 @@ class CopyPieces(wiring.Component):
             m.d.sync += [
                 checked.eq(0),
                 self.resume.eq(0),
-                self.source.eq(self.wqe.wqe.length + self.row.offset),
+                self.source.eq(start),
             ]
         with m.Elif(self.advance):
             # What a whole piece takes is a multiple of 256; behind the last one nothing follows.

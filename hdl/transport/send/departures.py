@@ -61,6 +61,7 @@ class Departures(wiring.Component):
         row, kept = context.rows.sent, Signal(QpSent, reset_less=True)
         back, back_qp = Signal(), Signal(QpNumber, reset_less=True)  # a QP that has gone back
         asks, newer = Signal(), Signal()  # of the departure, beside its row, which is ``kept``
+        psn = Signal(24, reset_less=True)  # of the departure, which comes out of a RAM
         m.d.comb += [
             queue.i.valid.eq(self.departed.valid),
             queue.i.payload.eq(self.departed.payload),
@@ -95,14 +96,14 @@ class Departures(wiring.Component):
                 m.next = "IDLE"
             # DEPARTED: keeps the row; ends when it is here.
             with m.State("DEPARTED"):
-                m.d.sync += kept.eq(row)
+                m.d.sync += [kept.eq(row), psn.eq(departure.psn)]
                 with m.If(context.valid):
                     m.next = "COMPARE"
             # COMPARE: compares it with the departure, and reads the QP's generation, as late as can
             # be; one cycle.
             with m.State("COMPARE"):
                 m.d.comb += self.generation.enable.eq(1)
-                m.d.sync += newer.eq(~(departure.psn - kept.psn)[23])
+                m.d.sync += newer.eq(~(psn - kept.psn)[23])
                 m.next = "NOTE"
             # NOTE: the row is written, and the timer started; one cycle.
             with m.State("NOTE"):
@@ -112,10 +113,10 @@ class Departures(wiring.Component):
                     self.write.enable.eq(1),
                 ]
                 with m.If(newer):
-                    m.d.comb += self.write.row.psn.eq(departure.psn)
+                    m.d.comb += self.write.row.psn.eq(psn)
                 with m.If(asks):
                     m.d.comb += [
-                        self.write.row.asked.eq(departure.psn),
+                        self.write.row.asked.eq(psn),
                         self.write.row.waits.eq(1),
                     ]
                 m.d.sync += [

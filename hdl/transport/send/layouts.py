@@ -57,16 +57,13 @@ class LayoutSlots(wiring.Component):
         m.d.comb += [self.lines.slot.line.eq(self.line), self.lines.slot.slot.eq(at)]
         stride = wide_sum(m, self.sge.length, kept[:32])
         with m.FSM(name="slots"):
-            # READ: reads a slot; ends when it is read.
+            # READ: reads a slot and keeps what it holds; ends when it is read.
             with m.State("READ"):
                 m.d.comb += self.lines.slot_enable.eq(self.run)
-                with m.If(self.run & self.lines.taken):
-                    m.d.sync += at.eq(at + 1)
-                    m.next = "KEEP"
-            # KEEP: keeps what it holds; one cycle.
-            with m.State("KEEP"):
                 m.d.sync += kept.eq(self.lines.slot_data)
-                m.next = "SORT"
+                with m.If(self.lines.taken):
+                    m.d.sync += at.eq(at + 1)
+                    m.next = "SORT"
             # SORT: takes it for the entry's first slot, or its second; one cycle.
             with m.State("SORT"):
                 m.d.sync += second.eq(self.repeats & ~second)
@@ -99,7 +96,7 @@ class RequestLayout(wiring.Component):
     Members: ``start`` is held until ``done``, a cycle, with ``good``; ``wqe``, ``destination``,
     ``cfg`` and ``line`` meanwhile; ``lines``: reads its slots; ``port``: the owner of the regions'
     keys; ``entry``: an entry is set.
-    Latency: 20 cycles and 8 for each slot, and as many as ``repeat`` has bits. Throughput: one at
+    Latency: 21 cycles and 8 for each slot, and as many as ``repeat`` has bits. Throughput: one at
     a time.
     Errors: ``good`` is 0. Reset: idle.
     """
@@ -138,19 +135,25 @@ class RequestLayout(wiring.Component):
         self._ask(m, named, row, total, generation, sets)
         longer = wide_sum(m, row, slots.sge.length)[:ROW]
         more = wide_sum(m, total[: TOTAL - 1], part[: TOTAL - 1])
-        odd = (
-            (named.num_entries == 0)
-            | ((named.flags & ~int(LayoutFlags.CHECK_FREE)) != 0)
-            | (~repeats & (named.repeat != 0))
-        )
+        # Of the operands, which come out of a RAM: kept before they are weighed.
+        empty, unknown, again = Signal(), Signal(), Signal()
+        m.d.sync += [
+            empty.eq(named.num_entries == 0),
+            unknown.eq((named.flags & ~int(LayoutFlags.CHECK_FREE)) != 0),
+            again.eq(named.repeat != 0),
+        ]
         with m.FSM(name="layout"):
             # IDLE: nothing is executed; ``start`` ends it.
             with m.State("IDLE"):
-                m.d.sync += [self.good.eq(0), sets.eq(0), bad.eq(odd)]
+                m.d.sync += [self.good.eq(0), sets.eq(0)]
                 m.d.sync += [row.eq(0), total.eq(0), over.eq(0)]
                 with m.If(self.start):
                     m.d.sync += generation.eq(generation + 1)
-                    m.next = "ASK"
+                    m.next = "OPERANDS"
+            # OPERANDS: weighs the operands; one cycle.
+            with m.State("OPERANDS"):
+                m.d.sync += bad.eq(empty | unknown | (~repeats & again))
+                m.next = "ASK"
             # ASK: asks whether the key may have a layout, and at last that it has it; ends when
             # that is taken, and at once if something is wrong.
             with m.State("ASK"):

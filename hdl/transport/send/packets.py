@@ -131,7 +131,8 @@ class RequestPackets(wiring.Component):
             payload.eq(Mux(place.last, left, mtu) & (~piece.bare).replicate(13)),
             spent.eq(most & contended),
             self.single.eq(((whole == 0) | ((whole == 1) & ~ragged) | operation.data) & ~copies),
-            self.psns.eq(whole - ~ragged),
+            # No Mux: Yosys would make one difference of the two, behind the choice.
+            self.psns.eq((whole & ragged.replicate(24)) | ((whole - 1) & (~ragged).replicate(24))),
             self.last.eq(place.last),
             self.handed.eq(self.job.valid & self.job.ready),
             self.step.eq(step),
