@@ -1127,7 +1127,7 @@ async def acks_that_wait_are_merged(dut):
     merged = int(dut.merged_acks.value)
     spent = seen.cycles / 72
     cocotb.log.info("cycles: WQEs of ACKs in runs of 8: %.1f; %d of 72 merged", spent, merged)
-    assert len(completions(seen)) == 72 and spent <= 6, spent
+    assert len(completions(seen)) == 72 and spent <= 5, spent
     assert len(seen.jobs) == 72 and merged >= 40
 
 

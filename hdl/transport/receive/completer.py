@@ -35,7 +35,7 @@ from .completer_outcome import (
     drive_job,
     is_data,
 )
-from .completer_row import Due, at_hand, finish
+from .completer_row import Due, at_hand, finish, take_away
 from .dynamic import name_end
 from .types import CompleterWork, Events, Part, Pending
 
@@ -65,7 +65,7 @@ class Completer(wiring.Component):
     the last such cycle, or before, when only the ``pop`` is left. ``follows``: the row of ``qp`` is
     as the next response of the same READ needs it. ``hold``: see Receive.
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
-    Latency: an ACK of one WQE 7 cycles, each further WQE 5; a READ response 10 with its look.
+    Latency: an ACK of one WQE 7 cycles, each further WQE 4; a READ response 10 with its look.
     Throughput: a READ response in 6 cycles while looks come in time; else one packet after the
     other.
     Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH
@@ -120,19 +120,22 @@ class Completer(wiring.Component):
 
         with m.FSM(name="completer") as fsm:
             self._take(m, s, due, ahead, follows, response_now, packet)
-            # COMPARE: compares the packet with the oldest WQE; ends by itself.
+            # COMPARE: compares the packet with the oldest WQE; ends when the WQE before, of another
+            # packet, has been taken away.
             with m.State("COMPARE"):
                 m.d.sync += s.facts.eq(entry_now)
-                m.next = "DECIDE"
+                with m.If(~due.pop):
+                    m.next = "DECIDE"
             self._act(m, s, due, decision, events)
             self._place(m, s, events, follows)
-            self._hand_over(m, s, due, counted, jobless, left)
+            self._hand_over(m, s, due, counted, (jobless, left, ahead))
         with m.If(self.hold):
             m.d.sync += follows.eq(0)  # the list may be dropped next
 
         # What is handed over, each as soon as its taker is ready; a wake for all that has finished.
         # The first two become due on the way into that state, and it does not end before they go.
-        handing = fsm.ongoing("HAND-OVER")
+        following = fsm.ongoing("NEXT")
+        handing = fsm.ongoing("HAND-OVER") | following
         for n, (give, valid, port) in enumerate(
             (
                 (due.pending, due.pending, self.pending),
@@ -181,14 +184,14 @@ class Completer(wiring.Component):
             m.d.sync += owes.eq(0)  # jobs of WQEs that end before its own have none
         with m.If(self.pending.valid & self.pending.ready):
             m.d.sync += [counted.eq(0), packet.eq(0)]
-        going_on = self._look_ahead(m, s, due, ahead, follows)
+        going_on = self._look_ahead(m, s, due, ahead, (follows, following & (left == 0)))
         # A READ ends whose QP's next response waits: the pop shows the WQE of that one.
         joins = s.placed & ~s.more & going_on & ahead.free
         m.d.comb += [
             ahead.join.eq(finishes & joins),
             ahead.popped.eq(self.pop.valid & self.pop.ready),
         ]
-        with m.If(finishes):
+        with m.If(finishes & ~s.early):
             m.d.sync += s.pop.look.eq(s.more | joins)
         self._outputs(m, s)
         return m
@@ -242,12 +245,15 @@ class Completer(wiring.Component):
         """The decision about the oldest WQE becomes true."""
         at, complete, verdict = at_hand(s, due), s.oldest.entry.complete, decision.verdict
         ends = decision.finish | (decision.fails & complete)
+        prompt = Signal()  # a job would have been taken a cycle ago; now it is known late
+        m.d.sync += prompt.eq(self.job.ready)
         # DECIDE: does what ``completer_outcome`` and the policy say; ends by itself.
         with m.State("DECIDE"):
             m.d.comb += events.eq(decision.events)
             m.d.sync += [
                 s.offset.eq(message_offset(m, s.work.cfg.path_mtu, s.facts.packets)),
                 s.finish.eq(ends),
+                s.early.eq(decision.finish & prompt),
                 s.status.eq(decision.status),
                 s.more.eq(decision.more),
                 s.changed.eq(decision.acknowledged.new | decision.fails | verdict.again),
@@ -264,6 +270,10 @@ class Completer(wiring.Component):
                 m.d.sync += due.restart.eq(1)
                 self._recovery.send_again(m, verdict, at)
             m.next = "END"
+            # The WQE leaves the list beside its job, unless that would wait: so would the list.
+            with m.If(decision.finish & prompt):
+                take_away(m, s, due, self._recovery)
+                m.d.sync += s.pop.look.eq(decision.more)
             with m.If(ends):
                 m.next = "JOB"
             with m.Elif(decision.place):
@@ -302,8 +312,9 @@ class Completer(wiring.Component):
     def _discard(s):
         return Mux(s.work.header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
 
-    def _hand_over(self, m, s, due, counted, jobless, left):
+    def _hand_over(self, m, s, due, counted, beside):
         """Job, row, completion and what follows from them go to their takers."""
+        jobless, left, ahead = beside
         # END: the packet's job, if it had none, drops its payload; and there may be
         # something to count; ends by itself.
         with m.State("END"):
@@ -316,11 +327,13 @@ class Completer(wiring.Component):
                 m.next = "HAND-OVER"
         # JOB: offers the job; ends when it is taken. The row is then as it makes it.
         with m.State("JOB"):
-            m.d.comb += self.job.valid.eq(~(s.finish & due.pop))
+            m.d.comb += self.job.valid.eq(1)
             with m.If(self.job.valid & self.job.ready):
                 m.d.sync += [due.pending.eq(1), jobless.eq(0)]
                 with m.If(s.finish):
                     finish(m, s, due, self._recovery)
+                    with m.If(~s.early):
+                        take_away(m, s, due, self._recovery)
                     with m.If(~is_data(s)):
                         m.d.sync += s.job_pending.eq(0)
                 with m.Elif(s.placed):
@@ -331,22 +344,28 @@ class Completer(wiring.Component):
                     ]
                     self._recovery.progress(m, at_hand(s, due))
                 m.next = "HAND-OVER"
-        # HAND-OVER: writes the row and hands over what is due; ends when all of it is taken. The
-        # pop shows the next WQE if there is one to look at.
+                with m.If(s.more):
+                    m.next = "NEXT"
+        # NEXT: writes the row and hands over what is due; ends when all of it is taken, with the
+        # next WQE, which the pop shows.
+        with m.State("NEXT"):
+            m.d.comb += self.ack_write.enable.eq(s.changed)
+            m.d.sync += s.changed.eq(0)
+            with m.If((left == 0) & self.head_rsp.valid & ~ahead.asked):
+                m.d.sync += [
+                    s.oldest.eq(self.head_rsp.payload),
+                    s.finish.eq(0),
+                    s.placed.eq(0),
+                    s.more.eq(0),
+                    s.kind.eq(ScatterKind.NONE),
+                ]
+                m.next = "COMPARE"
+        # HAND-OVER: writes the row and hands over what is due; ends when all of it is taken.
         with m.State("HAND-OVER"):
             m.d.comb += self.ack_write.enable.eq(s.changed)
             m.d.sync += s.changed.eq(0)
             with m.If(left == 0):
-                with m.If(s.more):
-                    m.d.sync += [
-                        s.finish.eq(0),
-                        s.placed.eq(0),
-                        s.more.eq(0),
-                        s.kind.eq(ScatterKind.NONE),
-                        due.look.eq(1),
-                    ]
-                    m.next = "HEAD"
-                with m.Elif(s.job_pending):
+                with m.If(s.job_pending):
                     m.d.sync += s.finish.eq(0)
                     m.next = "END"
                 with m.Else():
@@ -354,10 +373,12 @@ class Completer(wiring.Component):
                     m.d.sync += due.work.eq(0)
                     m.next = "IDLE"
 
-    def _look_ahead(self, m, s, due, ahead, follows):
+    def _look_ahead(self, m, s, due, ahead, waiting):
         """Connects what looks ahead; its look and this one's are never made at the same time.
 
+        waiting: for the next response of the same READ; for the next WQE.
         Returns whether a response of the same QP waits, a cycle late."""
+        follows, following = waiting
         idle, looks = ~due.work, due.look | s.more  # registers, as the table is told late
         same, going_on = ~s.differs.any(), Signal()
         # Compared as the intake takes it on, for this is known late. In IDLE this is at the QP that
@@ -372,7 +393,7 @@ class Completer(wiring.Component):
             ahead.head_rsp.valid.eq(self.head_rsp.valid),
             ahead.head_rsp.payload.eq(self.head_rsp.payload),
             ahead.head_req.ready.eq(self.head_req.ready),
-            self.head_rsp.ready.eq(Mux(ahead.asked, ahead.head_rsp.ready, due.look)),
+            self.head_rsp.ready.eq(Mux(ahead.asked, ahead.head_rsp.ready, due.look | following)),
             # The intake holds one packet, whether it comes or is offered.
             self.head_req.payload.qp.eq(self.coming.qp),
             self.head_req.payload.stopped.eq(~ahead.head_req.valid & self.i.payload.in_error),

@@ -48,6 +48,7 @@ class CompleterState(data.Struct):
     job_pending: 1  # the packet has not had its job yet
     finish: 1  # the oldest WQE ends,
     status: 8  # with this status
+    early: 1  # it leaves the list before its job is taken
     more: 1  # the next WQE is looked at after this one
     sent: 4  # WQEs that the poke has finished
     placed: 1  # a READ response's payload is where it belongs

@@ -7,7 +7,7 @@ from hdl.ports.activations import FINISH_AND_FLUSH, ReceiveFlags
 
 from ..recovery.policy import AtHand
 
-__all__ = ["Due", "at_hand", "finish"]
+__all__ = ["Due", "at_hand", "finish", "take_away"]
 
 
 class Due(data.Struct):
@@ -28,18 +28,22 @@ def at_hand(s, due) -> AtHand:
     return AtHand(s.work.cfg, s.ack, s.work.header.syndrome[:5], s.timer, due.timer)
 
 
-def finish(m, s, due, recovery):
-    """The row behind the oldest WQE, and what must happen next. The outstanding table starts the
-    timer anew, or stops it, when it takes the WQE away."""
-    at = at_hand(s, due)
-    recovery.ended(m, at)
+def take_away(m, s, due, recovery):
+    """The outstanding table takes the oldest WQE away, and starts the timer anew, or stops it."""
     m.d.sync += [
         due.pop.eq(1),
+        s.pop.qp.eq(s.work.qp),
+        s.pop.timeout.eq(recovery.time_of_next(at_hand(s, due))),
+        s.pop.idle.eq(s.facts.idle),
+    ]
+
+
+def finish(m, s, due, recovery):
+    """The row behind the oldest WQE, and what must happen next."""
+    recovery.ended(m, at_hand(s, due))
+    m.d.sync += [
         due.wake.eq(1),
         s.changed.eq(1),
-        s.pop.qp.eq(s.work.qp),
-        s.pop.timeout.eq(recovery.time_of_next(at)),
-        s.pop.idle.eq(s.facts.idle),
         s.ack.position.eq(s.ack.position + 1),
         s.ack.start.eq(s.facts.next_psn),
         s.ack.wake_generation.eq(s.ack.wake_generation + 1),

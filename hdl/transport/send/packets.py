@@ -131,17 +131,11 @@ class RequestPackets(wiring.Component):
             payload.eq(Mux(place.last, left, mtu) & (~piece.bare).replicate(13)),
             spent.eq(most & contended),
             self.single.eq(((whole == 0) | ((whole == 1) & ~ragged) | operation.data) & ~copies),
-            # No Mux: Yosys would make one difference of the two, behind the choice.
-            self.psns.eq((whole & ragged.replicate(24)) | ((whole - 1) & (~ragged).replicate(24))),
             self.last.eq(place.last),
             self.handed.eq(self.job.valid & self.job.ready),
             self.step.eq(step),
         ]
-        if self._config.placement:
-            with m.If(is_placement(self._config, operation.completion)):
-                m.d.comb += self.psns.eq(0)  # whatever the length is that a FLUSH names
-        with m.If(copies):
-            m.d.comb += self.psns.eq(-1)  # it has none
+        self._take_psns(m, operation, copies, (whole, ragged))
         weight = self._size(m, wqe, mtu)
         taken = weight & (~piece.check).replicate(len(weight))  # of the quantum, by the packet
         left_whole = whole_packets(m, mtu_code, left, "left_whole")
@@ -274,6 +268,18 @@ class RequestPackets(wiring.Component):
                 job.offset.eq(piece.source),
                 job.resume.eq(piece.resume),
             ]
+
+    def _take_psns(self, m: Module, operation, copies: Value, packets) -> None:
+        """PSNs of the WQE but one; ``packets``: its full ones, and whether there is one more."""
+        whole, ragged = packets
+        more = ragged.replicate(24)
+        # No Mux: Yosys would make one difference of the two, behind the choice.
+        m.d.comb += self.psns.eq((whole & more) | ((whole - 1) & ~more))
+        if self._config.placement:
+            with m.If(is_placement(self._config, operation.completion)):
+                m.d.comb += self.psns.eq(0)  # whatever the length is that a FLUSH names
+        with m.If(copies):
+            m.d.comb += self.psns.eq(-1)  # it has none
 
     def _departure(self, m: Module, operation, whole: Value, ragged: Value) -> None:
         """What is noted of the packet when it leaves. ``whole``, ``ragged``: the full packets of
