@@ -11,7 +11,7 @@ from hdl.ports.numbers import QpNumber
 __all__ = ["RUN", "AckCoalescer"]
 
 #: ACKs that are left out in a row, at most: the next one goes out.
-RUN = 3
+RUN = 7
 
 
 class AckCoalescer(wiring.Component):
