@@ -10,7 +10,8 @@ from hdl.ports.numbers import QpNumber
 
 __all__ = ["RUN", "AckCoalescer"]
 
-#: ACKs that are left out in a row, at most: the next one goes out.
+#: ACKs that are left out in a row, at most: the next one goes out. Each costs the completer at the
+#: other end three cycles beyond those of its WQEs.
 RUN = 7
 
 

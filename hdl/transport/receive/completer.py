@@ -128,7 +128,7 @@ class Completer(wiring.Component):
                     m.next = "DECIDE"
             self._act(m, s, due, decision, events)
             self._place(m, s, events, follows)
-            self._hand_over(m, s, due, counted, (jobless, left, ahead))
+            self._hand_over(m, s, due, counted, jobless, left)
         with m.If(self.hold):
             m.d.sync += follows.eq(0)  # the list may be dropped next
 
@@ -184,7 +184,7 @@ class Completer(wiring.Component):
             m.d.sync += owes.eq(0)  # jobs of WQEs that end before its own have none
         with m.If(self.pending.valid & self.pending.ready):
             m.d.sync += [counted.eq(0), packet.eq(0)]
-        going_on = self._look_ahead(m, s, due, ahead, (follows, following & (left == 0)))
+        going_on = self._look_ahead(m, s, due, follows, following & (left == 0))
         # A READ ends whose QP's next response waits: the pop shows the WQE of that one.
         joins = s.placed & ~s.more & going_on & ahead.free
         m.d.comb += [
@@ -312,9 +312,9 @@ class Completer(wiring.Component):
     def _discard(s):
         return Mux(s.work.header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
 
-    def _hand_over(self, m, s, due, counted, beside):
+    def _hand_over(self, m, s, due, counted, jobless, left):
         """Job, row, completion and what follows from them go to their takers."""
-        jobless, left, ahead = beside
+        ahead = m.submodules.ahead
         # END: the packet's job, if it had none, drops its payload; and there may be
         # something to count; ends by itself.
         with m.State("END"):
@@ -373,12 +373,12 @@ class Completer(wiring.Component):
                     m.d.sync += due.work.eq(0)
                     m.next = "IDLE"
 
-    def _look_ahead(self, m, s, due, ahead, waiting):
+    def _look_ahead(self, m, s, due, follows, following):
         """Connects what looks ahead; its look and this one's are never made at the same time.
 
-        waiting: for the next response of the same READ; for the next WQE.
+        following: the next WQE is taken when it comes.
         Returns whether a response of the same QP waits, a cycle late."""
-        follows, following = waiting
+        ahead = m.submodules.ahead
         idle, looks = ~due.work, due.look | s.more  # registers, as the table is told late
         same, going_on = ~s.differs.any(), Signal()
         # Compared as the intake takes it on, for this is known late. In IDLE this is at the QP that
