@@ -59,9 +59,14 @@ class Pair:
 
     @classmethod
     async def up(cls, dut, *, options=OPTIONS, config=ALL, access=RIGHTS, **bench):
+        system = await System.start(dut, config, **bench)
+        return await cls.on(system, system.nodes, options=options, access=access)
+
+    @classmethod
+    async def on(cls, system, nodes, *, options=OPTIONS, access=RIGHTS):
+        """The same on two nodes of a system that is up."""
         self = cls()
-        self.system = await System.start(dut, config, **bench)
-        self.nodes = self.system.nodes
+        self.system, self.nodes = system, nodes
         for node in self.nodes:
             node.host.set(mmio_latency_ns=0)
         self.pds = [await node.context.alloc_pd() for node in self.nodes]

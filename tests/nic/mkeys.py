@@ -29,6 +29,10 @@ class MkeyPair(Pair):
     @classmethod
     async def ready(cls, dut, *, options=OPTIONS, config=ALL, **bench):
         self = await cls.up(dut, options=options, config=config, access=PLAIN, **bench)
+        return await self.prepare()
+
+    async def prepare(self):
+        """Regions, buffers and keys."""
         self.mrs = [await MR.create(pd, SIZE, PLAIN, offset=24) for pd in self.pds]
         self.flat = [await MR.create(pd, SIZE, PLAIN, offset=7) for pd in self.pds]
         self.mkeys = [await Mkey.create(pd, 32) for pd in self.pds]

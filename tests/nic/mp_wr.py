@@ -44,12 +44,19 @@ class MpWrPair:
 
     @classmethod
     async def up(cls, dut, buffer, align, *, buffers=4, qps=1, shared=False, **more):
-        self = cls()
-        self.options = replace(OPTIONS, **more.pop("options", {}))
+        options, driver = more.pop("options", {}), more.pop("driver", None)
+        system = await System.start(dut, more.pop("config", ALL), options=driver, **more)
+        self = cls(system, system.nodes, buffers, shared, options)
+        return await self.prepare(buffer, align, qps)
+
+    def __init__(self, system, nodes, buffers=4, shared=False, options=None):
+        """On two nodes of a system that is up."""
+        self.options = replace(OPTIONS, **(options or {}))
         self.shared, self.buffers = shared, buffers
-        driver = more.pop("driver", None)
-        self.system = await System.start(dut, more.pop("config", ALL), options=driver, **more)
-        self.nodes = self.system.nodes
+        self.system, self.nodes = system, nodes
+
+    async def prepare(self, buffer, align, qps=1):
+        """See ``objects``; the driver's doorbells take no time."""
         for node in self.nodes:
             node.host.set(mmio_latency_ns=0)
         await self.objects(buffer, align, qps)

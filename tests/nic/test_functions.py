@@ -26,6 +26,10 @@ def test_isolation():
     play("bench_isolation")
 
 
+def test_features_inside_a_card():
+    play("bench_features_inside")
+
+
 def test_diagnostics():
     play("bench_diagnostics")
 

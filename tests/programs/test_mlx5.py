@@ -321,7 +321,7 @@ qp.wr_flags = e.IBV_SEND_SIGNALED
 post(qp, lambda: qp.wr_memcpy(mr.lkey, mr.buf + 2000, mr.lkey, mr.buf, 100))
 print(opcodes(1), mr.read(100, 2000) == b"c" * 100)
 print(ctx.query_mlx5_device().max_wr_memcpy_length, ctx.query_device().vendor_id)
-refused(Mlx5Context, Mlx5DVContextAttr(flags=1), name="rocinante0")
+refused(Mlx5Context, Mlx5DVContextAttr(flags=1), "rocinante0")
 refused(Mlx5QP, ctx, QPInitAttrEx(e.IBV_QPT_RC), Mlx5DVQPInitAttr(send_ops_flags=32, comp_mask=4))
 refused(Mlx5QP, ctx, QPInitAttrEx(e.IBV_QPT_UC), Mlx5DVQPInitAttr(send_ops_flags=16, comp_mask=4))
 """,

@@ -106,8 +106,10 @@ class Mlx5DVContext(PyverbsObject):
 class Mlx5Context(Context):
     """An open device; EOPNOTSUPP unless devices pass for libmlx5's (``--as mlx5``)."""
 
-    def __init__(self, attr: Mlx5DVContextAttr | None = None, **kwargs: Any):
-        super().__init__(**kwargs)
+    def __init__(
+        self, attr: Mlx5DVContextAttr | None = None, name: str | bytes | None = None, **kwargs: Any
+    ):
+        super().__init__(name=name, **kwargs)
         asked = attr is not None and (attr.flags or attr.comp_mask)
         if self.card.vendor != VENDORS["mlx5"] or asked:
             self.close()
