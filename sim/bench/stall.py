@@ -18,7 +18,7 @@ from hdl.abi.enums import WrOpcode
 from sim.guest.driver.memory import view
 from sim.rtl.readable import Probe, load
 
-__all__ = ["card_report", "driver_report", "node_report", "stall_report"]
+__all__ = ["card_report", "driver_report", "handle_of", "node_report", "stall_report"]
 
 #: Statistics worth a line of their own; times and totals in beats are not.
 _STATISTICS = {
@@ -80,15 +80,23 @@ def _name(path: Sequence[str]) -> str:
     return ".".join(part.split("$")[0] for part in path) or "top"
 
 
-def _value(card: Any, path: Sequence[str], signal: str) -> int | None:
-    """A signal's value; None when the simulator has no such signal or no value for it."""
+def handle_of(card: Any, path: Sequence[str], signal: str) -> Any:
+    """A signal below ``card``; None without a name, or when the simulator has no such signal."""
+    if not signal:
+        return None
     handle = card
     for part in (*path, signal):
         handle = handle._get(f"\\{part} " if "$" in part else part)
         if handle is None:
             return None
+    return handle
+
+
+def _value(card: Any, path: Sequence[str], signal: str) -> int | None:
+    """A signal's value; None when the simulator has no such signal or no value for it."""
+    handle = handle_of(card, path, signal)
     try:
-        return int(handle.value)
+        return None if handle is None else int(handle.value)
     except ValueError:  # X or Z
         return None
 

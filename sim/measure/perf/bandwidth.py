@@ -16,6 +16,7 @@ from cocotb.triggers import Timer, gather
 from sim.bench.system import VISIBLE_NS
 from sim.guest.driver.platform import Octets
 from sim.measure.flow import OPEN, Flow, Shape, good
+from sim.measure.perf.busy import Busy
 from sim.measure.perf.traffic import Ends, filled
 from sim.measure.side import Side
 from sim.models.platform import Wire
@@ -60,6 +61,7 @@ class Window:
         self._system = ends.system
         self._wires = ends.system.testbench.wires
         self._pcap = pcap
+        self._busy = Busy(self._system.testbench) if ends.plan.busy else None
         self._before: dict[str, float] = {}
         self.open = self.over = False
         self.samples: list[float] = []
@@ -70,6 +72,8 @@ class Window:
         if self._pcap is not None:
             Wire.capture(str(self._pcap))
         self._before = self._now()
+        if self._busy is not None:
+            self._busy.begin()
         self.open = True
 
     def end(self, messages: int) -> None:
@@ -79,6 +83,8 @@ class Window:
         self.open, self.over = False, True
         self.result = {name: value - self._before[name] for name, value in self._now().items()}
         self.result |= {"messages": messages, "samples": self.samples, "pcap": str(self._pcap)}
+        if self._busy is not None:
+            self.result["busy"] = self._busy.end()
         self.gate.arrive()
 
     def _now(self) -> dict[str, float]:

@@ -146,6 +146,7 @@ Say = Callable[[str], None]
     help="Messages come from indirect keys of so many entries.",
 )
 @click.option("--push", is_flag=True, help="Requests go with their doorbell, if they can.")
+@click.option("--busy", is_flag=True, help="Tell how busy each part of the cards is.")
 @click.option("--mp-wr", is_flag=True, help="Each receive takes several messages of a packet.")
 @click.option(
     "--without",

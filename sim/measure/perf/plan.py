@@ -118,6 +118,7 @@ class Plan:
     atomic_type: str = next(iter(ATOMIC_TYPES))
     one_word: bool = False
     connection: str = "RC"
+    busy: bool = False
     use_srq: bool = False
     targets: int = 1
     mp_wr: bool = False

@@ -16,6 +16,8 @@ __all__ = ["STEADY", "Row", "body", "footer", "header", "make_row", "unsteady", 
 
 #: By how much the quarters of a steady run may differ, as a share of their mean.
 STEADY = 0.05
+#: Parts that are at rest for more of the time are not printed.
+LEAST = 0.05
 _RULE = "-" * 96
 _STAGES = {
     "doorbell_to_wire": "doorbell at the card to first bit on the line",
@@ -117,7 +119,8 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
         }
         | {f"{name}_ns": _spread(one) for name, one in parts.items()}
         | ({"mmsg_s_each": _each(plan, found, packets)} if plan.miss_qps else {})
-        | ({"frames": found["frames"], "lost": found["gone"]} if plan.impair else {}),
+        | ({"frames": found["frames"], "lost": found["gone"]} if plan.impair else {})
+        | ({"busy": found["busy"]} if plan.busy else {}),
         found["messages"],
         seen.peak,
         latency,
@@ -261,3 +264,27 @@ def footer(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
             f"writes {facts['host_writes_per_msg']:.2f} a message; "
             f"{facts['cycles']:,} cycles timed, {facts['sim_cycles_per_s']:,.0f} a second"
         )
+        if "busy" in facts:
+            yield from _busiest(facts["busy"])
+
+
+def _busiest(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each part that is not at rest most of the time, the busiest first."""
+    rows = sorted(
+        ((busy, one, text) for one in found for busy, text in _told(one)),
+        key=lambda row: (row[1]["card"], -row[0]),
+    )
+    yield " card  busy  part"
+    for busy, one, text in rows:
+        if busy >= LEAST:
+            yield f" {one['card']:4} {busy:5.0%}  {one['part']}: {text}"
+
+
+def _told(one: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
+    """How busy a machine or a stream is, and what there is to tell of it; nothing of a level."""
+    if "machine" in one:
+        states = {name: share for name, share in one["states"].items() if name != one["rest"]}
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in states.items())
+        yield sum(states.values()), f"{one['machine']}: {shares}"
+    elif "stream" in one and one["waits"] >= LEAST:
+        yield one["moves"] + one["waits"], f"{one['stream']} waits {one['waits']:.0%}"
