@@ -311,6 +311,7 @@ class Transport(wiring.Component):
         connect(m, receive.upcoming, flipped(fetch.upcoming))
         connect(m, receive.head_req, outstanding.head_req)
         connect(m, outstanding.head_rsp, receive.head_rsp)
+        m.d.comb += receive.foreseen.eq(outstanding.foreseen)
         connect(m, receive.pop, outstanding.pop)
         connect(m, receive.sink_back, m.submodules.sinks.back)
         connect(m, receive.scatter_job, flipped(self.rx.job))

@@ -135,6 +135,7 @@ class Harness:
         self._before: dict[tuple[str, int], Row] = {}  # rows written in this cycle
         self._answers: dict[str, tuple[int, int]] = {}  # stream -> (cycle from which, payload)
         self._checks: deque[tuple[int, int]] = deque()  # the same for scatter_checked, in order
+        self._foreseen = False  # of ``head_rsp``
         self._answered = self._released = 0  # checks taken; effects: each after its check
         self.revoked: list[int] = []  # keys that were to become invalid
         self.check_cycles = 1  # from a job to its check, when not random
@@ -146,7 +147,7 @@ class Harness:
         if clock:
             cocotb.start_soon(Clock(self.dut.clk, 4, unit="ns").start())
         await FallingEdge(self.dut.clk)
-        for name in (*INPUTS, *TABLES, "flags_in"):
+        for name in (*INPUTS, *TABLES, "foreseen", "flags_in"):
             self._pins[name] = Pin(getattr(self.dut, name), 0)
         self.dut.rst.value = 1
         for _ in range(3):
@@ -235,6 +236,8 @@ class Harness:
             if self.cycle >= earliest:
                 self._in[name] = 1
                 self._pins[name].drive(payload)
+                if name == "head_rsp":
+                    self._pins["foreseen"].drive(self._foreseen)
         flags = sum(1 << bit for bit, name in enumerate(INPUTS) if self._in[name])
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
             may = name != "effects" or self._answered > self._released
@@ -398,15 +401,16 @@ class Harness:
                 seen.pops += 1
                 seen.timeouts.append((value >> 15 & 31, value >> 20))
                 if value >> 14 & 1:
-                    self._show_oldest(qp)
+                    self._show_oldest(qp, foreseen=self._chance())
             else:
                 seen.wakes += 1
                 told = self.ack[qp]["wake_generation"]
                 assert told != self._woken[qp], "the row must be written with the wake"
                 self._woken[qp] = told
 
-    def _show_oldest(self, qp: int) -> None:
+    def _show_oldest(self, qp: int, *, foreseen: bool = False) -> None:
         entries = self.outstanding[qp]
+        self._foreseen = foreseen and bool(entries)
         oldest = {"valid": 1, "entry": dict(entries[0])} if entries else {}
         if entries:
             operation = request_row(oldest["entry"].pop("opcode"))

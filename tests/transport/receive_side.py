@@ -54,6 +54,7 @@ class ReceiveSide(wiring.Component):
         members = {
             "flags_in": In(len(INPUTS) + len(OUTPUTS)),
             "flags_out": Out(len(INPUTS) + len(OUTPUTS) + len(TABLES) + len(WRITES)),
+            "foreseen": In(1),  # what head_rsp shows
             "settled": Out(1),
             "merged_acks": Out(32),
             "counters": Out(self.receive.signature.members["counters"].shape),
@@ -86,6 +87,11 @@ class ReceiveSide(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.receive = receive = self.receive
+        m.d.comb += receive.foreseen.valid.eq(self.foreseen)
+        m.d.comb += [
+            receive.foreseen[name].eq(receive.head_rsp.payload.entry[name])
+            for name in ("completion", "first_psn", "last_psn")
+        ]
         m.d.comb += [
             self.counters.eq(receive.counters),
             self.settled.eq(receive.idle & receive.turned & ~receive.sink_back.valid),

@@ -1,7 +1,7 @@
 """WQEs on their way: a linked list per QP in one shared pool."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -14,72 +14,14 @@ from hdl.ports.jobs import Activation, DropList, Oldest
 from hdl.ports.rows import ReadSink
 
 from ..recovery.qp_timers import TimerKind, TimerSet
+from .foresight import foresee, forget, read_ahead, shown_row
+from .operation import Head, Slice, Walk, now_row
 from .places import Places
-from .pool import OutstandingPool, link_row
+from .pool import OutstandingPool
 from .share import share_of
-from .types import Append, Fail, Finish, Look, Pop
+from .types import Append, Fail, Finish, Foreseen, Look, Pop
 
 __all__ = ["OutstandingTable"]
-
-
-class _Slice(data.Struct):
-    """A list. ``watched``: some entry can finish without a packet from the peer."""
-
-    used: 1
-    watched: 1
-    head: 16
-    tail: 16
-
-
-def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
-    """The operation at hand."""
-    return data.StructLayout(
-        {
-            "qp": qp_bits,
-            "list": _Slice,
-            "number": entry_bits,  # the entry that was read last
-            "used": 1,  # ... is one of the list
-            "stopped": 1,  # see ``Look``
-            "following": 1,  # see ``Pop.look``,
-            "timeout": 5,  # ``Pop.timeout``
-            "idle": 1,  # and ``Pop.idle``
-            "ends": 1,  # see ``Finish``,
-            "ended": entry_bits,  # and the entry that is complete
-            "hits": 1,  # it was the oldest one: gives a poke
-            "pokes": 1,  # another one has been given, or waits
-            "timed": 1,  # the timer of ``qp`` starts anew or stops,
-        }
-    )
-
-
-def _shown(qp_bits: int, entry_bits: int) -> data.StructLayout:
-    """What the last look has shown, so that a pop of the same list need not look again: the entry
-    behind the oldest one of ``qp``."""
-    return data.StructLayout({"valid": 1, "qp": qp_bits, "behind": link_row(entry_bits)})
-
-
-class _Walk(data.Struct):
-    """A walk along a list: why, and the entry that it has come to."""
-
-    failing: 1  # an entry has failed; else the whole list is dropped
-    position: 16  # of the one that has failed,
-    status: 8  # and how
-    found: 16  # position of the entry at hand
-    good: 1  # ... which has no status yet
-    last: 1  # ... and is the last one
-
-
-class _Head(data.Struct):
-    """What a list begins with from now on, one of two; the list's row is late in the cycle, so no
-    choice by the state stands behind it."""
-
-    stands: 1  # what its row says; of an empty list the free entry, which may be appended
-    follows: 1  # ``behind``,
-    behind: 16
-    pokes: 1  # give a poke,
-    watched: 1  # or give one if its row says that it is watched
-    watches: 1  # it is watched from now on,
-    keeps: 1  # or if its row says that it is
 
 
 class OutstandingTable(wiring.Component):
@@ -88,8 +30,9 @@ class OutstandingTable(wiring.Component):
     The lists share a pool of ``config.outstanding`` entries (``OutstandingPool``). Scheduler:
     ``share``, as many as one QP may have. Requester: ``places`` (a free one, to be taken for the
     next append), ``append``, ``finish``, ``fail``. Completer: ``head_req`` -> ``head_rsp`` (oldest
-    entry, or not ``valid``), ``pop`` (removes it). Firmware: ``drop`` (QP; gives back all its
-    entries, when the QP goes to RESET, and ``dropped``, for a cycle each, the sinks of its READs).
+    entry, or not ``valid``; ``foreseen``: of it), ``pop`` (removes it). Firmware: ``drop`` (QP;
+    gives back all its entries, when the QP goes to RESET, and ``dropped``, for a cycle each, the
+    sinks of its READs).
     ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
     is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
     every append, finish, fail and pop of such a list gives a poke. So does the append of an entry
@@ -118,6 +61,7 @@ class OutstandingTable(wiring.Component):
                 "fail": In(stream.Signature(Fail)),
                 "head_req": In(stream.Signature(Look)),
                 "head_rsp": Out(stream.Signature(Oldest)),
+                "foreseen": Out(Foreseen),
                 "pop": In(stream.Signature(Pop)),
                 "drop": In(stream.Signature(DropList)),
                 "dropped": Out(stream.Signature(ReadSink, always_ready=True)),
@@ -132,12 +76,13 @@ class OutstandingTable(wiring.Component):
         m.submodules.pool = pool = OutstandingPool(config=self._config)
         m.submodules.free = free = Places(places=self._entries)
         # No operation writes a row in the cycle in which it reads the same one.
-        m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps, forward=False)
+        m.submodules.lists = lists = Ram(shape=Slice, depth=self._qps, forward=False)
         bits = ceil_log2(self._qps), ceil_log2(self._entries)
-        now, shown = Signal(_now(*bits)), Signal(_shown(*bits))
-        walk, head, looks = Signal(_Walk), Signal(_Head), Signal()
+        now, shown = Signal(now_row(*bits)), Signal(shown_row(*bits))
+        walk, head, looks = Signal(Walk), Signal(Head), Signal()
         cleared = Signal(range(self._qps + 1))
         connect_stream(m, free.o, self.places)
+        foresee(m, platform, shown, self, pool)
         m.d.comb += [
             self.poke.payload.flags.eq(ReceiveFlags.FINISH),
             self.head_rsp.payload.valid.eq(now.used),
@@ -188,6 +133,8 @@ class OutstandingTable(wiring.Component):
         # IDLE: takes the next operation and reads its list; ends with one, or with a pop of the
         # list that was looked at last, which is done at once.
         with m.State("IDLE"):
+            with m.If(shown.asks):
+                read_ahead(m, shown, m.submodules.pool)
             m.d.comb += [
                 self.pop.ready.eq(~self.poke.valid),
                 self.head_req.ready.eq(~self.poke.valid & ~self.finish.valid),
@@ -196,8 +143,8 @@ class OutstandingTable(wiring.Component):
                 pass  # each of these may have one to give
             with m.Elif(self.pop.valid):
                 self._read_list(m, now, pop.qp)
+                forget(m, shown, self.foreseen)
                 m.d.sync += [
-                    shown.valid.eq(0),
                     now.following.eq(pop.look),
                     now.timeout.eq(pop.timeout),
                     now.idle.eq(pop.idle),
@@ -205,6 +152,7 @@ class OutstandingTable(wiring.Component):
                 with m.If(shown.valid & (shown.qp == pop.qp)):
                     self._unlink(m, now, head, (shown.qp, shown.behind, pop.timeout, pop.idle))
                     with m.If(pop.look):
+                        m.d.sync += self.foreseen.valid.eq(shown.comes | shown.known)
                         self._show_behind(m, now, shown)
                 with m.Else():
                     m.next = "POP"
@@ -233,8 +181,8 @@ class OutstandingTable(wiring.Component):
         # TAKE: takes a list that fails or is dropped, and reads it; one cycle.
         with m.State("TAKE"):
             m.d.comb += [self.fail.ready.eq(1), self.drop.ready.eq(~self.fail.valid)]
+            forget(m, shown, self.foreseen)
             m.d.sync += [
-                shown.valid.eq(0),
                 walk.failing.eq(self.fail.valid),
                 walk.position.eq(fail.position),
                 walk.status.eq(fail.status),
@@ -285,7 +233,7 @@ class OutstandingTable(wiring.Component):
                 with m.If(~now.list.used):
                     m.d.sync += shown.valid.eq(0)
                 with m.Elif(now.list.head == now.list.tail):
-                    m.d.sync += shown.behind.eq(pool.link.row)
+                    m.d.sync += [shown.behind.eq(pool.link.row), shown.asks.eq(1)]
             m.next = "IDLE"
 
     def _show(self, m: Module, now: Signal, shown: Signal, head: Signal) -> None:
@@ -316,6 +264,11 @@ class OutstandingTable(wiring.Component):
             m.d.comb += self.head_rsp.valid.eq(1)
             m.d.sync += [shown.valid.eq(1), shown.behind.eq(pool.behind)]
             with m.If(self.head_rsp.ready):
+                m.d.sync += [
+                    self.foreseen.valid.eq(0),
+                    shown.known.eq(0),
+                    shown.asks.eq(now.used & (now.list.head != now.list.tail)),
+                ]
                 m.next = "IDLE"
         # POP: reads the oldest entry, for what is behind it; one cycle.
         with m.State("POP"):

@@ -5,7 +5,7 @@ from amaranth.lib import data
 from hdl.ports.numbers import QpNumber
 from hdl.ports.rows import Outstanding
 
-__all__ = ["Append", "Fail", "Finish", "Look", "Pop"]
+__all__ = ["FORESEEN", "Append", "Fail", "Finish", "Foreseen", "Look", "Pop"]
 
 
 class Append(data.Struct):
@@ -39,6 +39,20 @@ class Fail(data.Struct):
     qp: QpNumber
     position: 16
     status: 8
+
+
+#: What of an entry is foreseen.
+FORESEEN = ("completion", "first_psn", "last_psn")
+
+
+class Foreseen(data.Struct):
+    """What the completer compares a packet with, of the entry that is shown: out of registers, if
+    it is ``valid``, as the entry itself comes out of RAM."""
+
+    valid: 1
+    completion: 7
+    first_psn: 24
+    last_psn: 24
 
 
 class Look(data.Struct):

@@ -21,7 +21,7 @@ from hdl.ports.operations import is_placement, unanswered
 from hdl.ports.rows import QpAck
 from hdl.ports.shared import dc_initiator
 
-from ..outstanding.types import Look, Pop
+from ..outstanding.types import FORESEEN, Foreseen, Look, Pop
 from ..recovery.go_back_n import GO_BACK_N
 from ..recovery.policy import Recovery
 from ..recovery.qp_timers import TimerSet
@@ -59,13 +59,15 @@ class Completer(wiring.Component):
     that ends; behind a response that leaves its READ unfinished the same WQE is used again
     (``follows``). Its entry says where its SGEs are.
 
-    Members: ``busy`` from the cycle after ``i`` was taken, with ``qp`` whose row is being changed,
-    until all has been handed over: row, ``pop``, ``wake``, ``repoke``; ``beside``: requests of
-    other QPs may be worked on meanwhile, as no payload is to be placed before theirs; ``ending`` in
-    the last such cycle, or before, when only the ``pop`` is left. ``follows``: the row of ``qp`` is
-    as the next response of the same READ needs it. ``hold``: see Receive.
+    Members: ``foreseen``: of the WQE that ``head_rsp`` shows, while it does; ``busy`` from the
+    cycle after ``i`` was taken, with ``qp`` whose row is being changed, until all has been handed
+    over: row, ``pop``, ``wake``, ``repoke``; ``beside``: requests of other QPs may be worked on
+    meanwhile, as no payload is to be placed before theirs; ``ending`` in the last such cycle, or
+    before, when only the ``pop`` is left. ``follows``: the row of ``qp`` is as the next response of
+    the same READ needs it. ``hold``: see Receive.
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
-    Latency: an ACK of one WQE 7 cycles, each further WQE 4; a READ response 10 with its look.
+    Latency: an ACK of one WQE 7 cycles, each further WQE 3, or 4 if it is not ``foreseen``; a READ
+    response 10 with its look.
     Throughput: a READ response in 6 cycles while looks come in time; else one packet after the
     other.
     Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH
@@ -84,6 +86,7 @@ class Completer(wiring.Component):
                 "pending": Out(stream.Signature(Pending)),
                 "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
+                "foreseen": In(Foreseen),
                 "pop": Out(stream.Signature(Pop)),
                 "wake": Out(stream.Signature(QpNumber)),
                 "repoke": Out(stream.Signature(Activation)),
@@ -111,7 +114,12 @@ class Completer(wiring.Component):
         packet, jobless = Signal(), Signal()
         left = Signal(6)  # ``pending`` and what follows it, if not taken in this cycle
         response_now = response_facts(m, self.i.payload)
-        entry_now = entry_facts(m, s.work, s.said, s.oldest, s.ack)
+        following = Signal()
+        shown = Signal(Foreseen)  # of the WQE at hand, or of the next one while that comes
+        m.d.comb += [shown[name].eq(s.oldest.entry[name]) for name in FORESEEN]
+        with m.If(following):
+            m.d.comb += shown.eq(self.foreseen)
+        entry_now = entry_facts(m, s.work, s.said, shown, s.ack)
         decision = decide(m, self._config, self._recovery, s, at_hand(s, due))
         loss, verdict = decision.loss, decision.verdict
         text = "a recovery policy answers a loss, and either sends again or gives up"
@@ -129,12 +137,13 @@ class Completer(wiring.Component):
             self._act(m, s, due, decision, events)
             self._place(m, s, events, follows)
             self._hand_over(m, s, due, counted, jobless, left)
+            self._next(m, s, left, entry_now)
         with m.If(self.hold):
             m.d.sync += follows.eq(0)  # the list may be dropped next
 
         # What is handed over, each as soon as its taker is ready; a wake for all that has finished.
         # The first two become due on the way into that state, and it does not end before they go.
-        following = fsm.ongoing("NEXT")
+        m.d.comb += following.eq(fsm.ongoing("NEXT"))
         handing = fsm.ongoing("HAND-OVER") | following
         for n, (give, valid, port) in enumerate(
             (
@@ -314,7 +323,6 @@ class Completer(wiring.Component):
 
     def _hand_over(self, m, s, due, counted, jobless, left):
         """Job, row, completion and what follows from them go to their takers."""
-        ahead = m.submodules.ahead
         # END: the packet's job, if it had none, drops its payload; and there may be
         # something to count; ends by itself.
         with m.State("END"):
@@ -346,20 +354,6 @@ class Completer(wiring.Component):
                 m.next = "HAND-OVER"
                 with m.If(s.more):
                     m.next = "NEXT"
-        # NEXT: writes the row and hands over what is due; ends when all of it is taken, with the
-        # next WQE, which the pop shows.
-        with m.State("NEXT"):
-            m.d.comb += self.ack_write.enable.eq(s.changed)
-            m.d.sync += s.changed.eq(0)
-            with m.If((left == 0) & self.head_rsp.valid & ~ahead.asked):
-                m.d.sync += [
-                    s.oldest.eq(self.head_rsp.payload),
-                    s.finish.eq(0),
-                    s.placed.eq(0),
-                    s.more.eq(0),
-                    s.kind.eq(ScatterKind.NONE),
-                ]
-                m.next = "COMPARE"
         # HAND-OVER: writes the row and hands over what is due; ends when all of it is taken.
         with m.State("HAND-OVER"):
             m.d.comb += self.ack_write.enable.eq(s.changed)
@@ -372,6 +366,26 @@ class Completer(wiring.Component):
                     m.d.comb += self.ending.eq(1)
                     m.d.sync += due.work.eq(0)
                     m.next = "IDLE"
+
+    def _next(self, m, s, left, entry_now):
+        """A packet that acknowledges several WQEs goes on to the next one."""
+        # NEXT: writes the row and hands over what is due; ends when all of it is taken, with the
+        # next WQE, which the pop shows. One that the table has foreseen is compared at once.
+        with m.State("NEXT"):
+            m.d.comb += self.ack_write.enable.eq(s.changed)
+            m.d.sync += s.changed.eq(0)
+            with m.If((left == 0) & self.head_rsp.valid & ~m.submodules.ahead.asked):
+                m.d.sync += [
+                    s.oldest.eq(self.head_rsp.payload),
+                    s.finish.eq(0),
+                    s.placed.eq(0),
+                    s.more.eq(0),
+                    s.kind.eq(ScatterKind.NONE),
+                ]
+                m.next = "COMPARE"
+                with m.If(self.foreseen.valid):
+                    m.d.sync += s.facts.eq(entry_now)
+                    m.next = "DECIDE"
 
     def _look_ahead(self, m, s, due, follows, following):
         """Connects what looks ahead; its look and this one's are never made at the same time.

@@ -6,10 +6,10 @@ from amaranth.lib import data, enum
 from hdl.abi.enums import WcOpcode, WcStatus
 from hdl.common.count import raised
 from hdl.common.sums import wide_difference
-from hdl.ports.jobs import Oldest
-from hdl.ports.rows import Outstanding, QpAck
+from hdl.ports.rows import QpAck
 from hdl.wire.opcodes import Kind
 
+from ..outstanding.types import Foreseen
 from ..recovery.segment import PSN_BLOCK, mtu_bytes
 from .types import CompleterWork, Syndrome
 
@@ -86,17 +86,17 @@ def response_facts(m: Module, work: CompleterWork) -> Signal:
     return facts
 
 
-def is_atomic(entry: Outstanding) -> Value:
+def is_atomic(entry: Foreseen) -> Value:
     """Whether the WQE is an atomic."""
     return entry.completion.matches(WcOpcode.COMP_SWAP, WcOpcode.FETCH_ADD)
 
 
 def entry_facts(
-    m: Module, work: CompleterWork, said: ResponseFacts, oldest: Oldest, ack: QpAck
+    m: Module, work: CompleterWork, said: ResponseFacts, entry: Foreseen, ack: QpAck
 ) -> Signal:
     """Facts of the packet against the oldest WQE and the oldest unacknowledged PSN."""
     facts = Signal(EntryFacts, name="entry_now")
-    header, entry = work.header, oldest.entry
+    header = work.header
 
     def distance(psn, start):
         return wide_difference(m, psn, start, block=PSN_BLOCK)[:24]

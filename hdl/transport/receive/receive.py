@@ -30,7 +30,7 @@ from hdl.ports.numbers import QpNumber
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpRx, ReadResource, ReadSink
 
-from ..outstanding.types import Look, Pop
+from ..outstanding.types import Foreseen, Look, Pop
 from ..recovery.go_back_n import GO_BACK_N
 from ..recovery.policy import Recovery
 from ..recovery.qp_timers import TimerRow, TimerSet
@@ -66,11 +66,11 @@ class Receive(wiring.Component):
     ``effects`` Out: one for each job. Jobs of pokes, and of further WQEs that one ACK finishes,
     have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs; ``sink_back``: see
     ``Commit``; ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still
-    read. ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose
-    operation has finished, with or after ``ack_write`` (``QpAck.wake_generation``). ``restart``
-    Out: a QP goes back; ``timer`` Out, ``running``: its timer. ``context``: a QP's rows, with the
-    responder's speculative one, which ``ahead_write`` writes; ``completer_pin``, if rows may be
-    elsewhere: the QP that the completer is at; ``committed``, ``rx_write``: the
+    read. ``head_req``/``head_rsp``, ``foreseen``, ``pop``: the outstanding table. ``wake`` Out: a
+    QP whose operation has finished, with or after ``ack_write`` (``QpAck.wake_generation``).
+    ``restart`` Out: a QP goes back; ``timer`` Out, ``running``: its timer. ``context``: a QP's
+    rows, with the responder's speculative one, which ``ahead_write`` writes; ``completer_pin``, if
+    rows may be elsewhere: the QP that the completer is at; ``committed``, ``rx_write``: the
     committed ones, which all others see; ``ack_write``: the completer's; ``resource_read``,
     ``resource_write``: the pool of READs and atomics; ``atomic`` Out: what an atomic does, one for
     each job of that kind. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing is
@@ -110,6 +110,7 @@ class Receive(wiring.Component):
                 "line_use": Out(LineUse()),
                 "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
+                "foreseen": In(Foreseen),
                 "pop": Out(stream.Signature(Pop)),
                 "scatter_job": Out(stream.Signature(ScatterJob)),
                 "scatter_checked": In(stream.Signature(ScatterChecked)),
@@ -171,6 +172,7 @@ class Receive(wiring.Component):
             intake.completer_qp.eq(completer.qp),
             intake.completer_follows.eq(completer.follows),
             completer.hold.eq(self.hold),
+            completer.foreseen.eq(self.foreseen),
             commit.front_idle.eq(intake.idle & ~completer.busy),
             self.turned.eq(intake.idle & ~completer.busy & ~jobs.o.valid),
             self.idle.eq(commit.idle),
