@@ -29,8 +29,9 @@ __all__ = ["CqBuffers", "MAX_CHAIN"]
 MAX_CHAIN = 65536
 #: Most CQs whose ring entries are at hand.
 LINES = 64
-#: Completions inside; reads of one kind in flight; buffers that may wait for their completions.
-WAITING, READS, FOUND = 64, 32, 16
+#: Completions inside, as many as come while one reads the host twice; those of them with a CQE;
+#: reads of one kind in flight; buffers that may wait for their completions.
+WAITING, CHECKED, READS, FOUND = 128, 64, 32, 16
 #: Places that make a block RAM of a FIFO.
 BLOCK = 256
 
@@ -53,8 +54,7 @@ class CqBuffers(wiring.Component):
     its position is taken. A completion whose CQ's index is being read waits there for
     it, those of other CQs go by as long as none waits.
     Latency: 30 cycles, and two host reads (one with entries at hand, three without an index, none
-    with the buffer at hand).
-    Throughput: a completion in 4 cycles, one without a CQE in 3.
+    with the buffer at hand). Throughput: a completion in 4 cycles, one without a CQE in 3.
     Errors: a CQ without a buffer, or with a broken ring, is in ``error`` from then on and its CQEs
     are ``lost``. Reset: rows are cleared one a cycle; ``ready`` says when.
     """
@@ -98,7 +98,7 @@ class CqBuffers(wiring.Component):
         )
         inside = min(WAITING, config.packets_ahead)
         m.submodules.kinds = kinds = StreamFifo(shape=Kind, depth=inside)
-        m.submodules.checks = checks = StreamFifo(shape=Check, depth=inside)
+        m.submodules.checks = checks = StreamFifo(shape=Check, depth=min(CHECKED, inside))
         # Beside those, in block RAM, whose output is late.
         deep = BLOCK if inside == WAITING else inside
         m.submodules.waiting = waiting = StreamFifo(shape=Waiting, depth=deep)
@@ -227,8 +227,8 @@ class CqBuffers(wiring.Component):
             following.cq.eq(cq),
             check.at_hand.eq(lookable & at_hand & ~poll),
             kind.at_hand.eq(check.at_hand),
+            wait.wqe_ring.driver.eq(wqe_row.driver),
         ]
-        m.d.comb += wait.wqe_ring.driver.eq(wqe_row.driver)
         for ring, row in ((wait.wqe_ring, wqe_row), (wait.cq_ring, cq_row)):
             m.d.comb += [
                 getattr(ring, name).eq(getattr(row, name))
