@@ -515,7 +515,9 @@ refused(make, Mlx5DVDCInitAttr(dve.MLX5DV_DCTYPE_DCT), sends)
 refused(make, Mlx5DVDCInitAttr(), 0, 0)
 refused(make, Mlx5DVDCInitAttr(), calls=dve.MLX5DV_QP_EX_WITH_RAW_WQE)
 refused(make, Mlx5DVDCInitAttr(dve.MLX5DV_DCTYPE_DCT), calls=dve.MLX5DV_QP_EX_WITH_MEMCPY)
-refused(Mlx5QP.map_ah_to_qp, ah, qp.qp_num)
+Mlx5QP.map_ah_to_qp(ah, qp.qp_num)  # there is nothing to take over from it
+refused(Mlx5QP.map_ah_to_qp, ah, 1 << 24)
+refused(Mlx5QP.map_ah_to_qp, qp, qp.qp_num)
 refused(write, 4, 5)
 qp.close(), target.close(), ah.close(), mr.close(), srq.close(), pd.close()
 """,
@@ -532,14 +534,15 @@ qp.close(), target.close(), ah.close(), mr.close(), srq.close(), pd.close()
     ], said
     numbers = [line.split()[1] for line in lines[4:]]
     invalid, unsupported = errno.EINVAL, errno.EOPNOTSUPP
-    wanted = [*[invalid] * 5, *[unsupported] * 3]
+    wanted = [*[invalid] * 5, *[unsupported] * 2, *[invalid] * 2]
     assert numbers[: len(wanted)] == [str(number) for number in wanted], said
 
 
 def test_a_part_of_rdma_cores_cases_of_dynamic_connections(tmp_path: Path) -> None:
     case = "test_mlx5_dc.DCTest.test_dc_"
-    (found,) = run(tmp_path, "--as", "mlx5", case + "rdma_write", case + "send").values()
-    assert [one["how"] for one in found] == ["passed"] * 2
+    names = [case + what for what in ("rdma_write", "send", "ah_to_qp_mapping")]
+    (found,) = run(tmp_path, "--as", "mlx5", *names).values()
+    assert [one["how"] for one in found] == ["passed"] * 3
 
 
 @pytest.mark.slow

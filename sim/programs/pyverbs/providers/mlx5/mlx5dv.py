@@ -14,6 +14,7 @@ from sim.guest.verbs import SendWR as GuestSendWR
 from sim.guest.verbs import reset_stream
 from sim.programs.pyverbs import enums
 from sim.programs.pyverbs.absent import named
+from sim.programs.pyverbs.addr import AH
 from sim.programs.pyverbs.base import PyverbsObject, ask
 from sim.programs.pyverbs.cq import CQEX, CqInitAttrEx
 from sim.programs.pyverbs.device import Context
@@ -249,8 +250,11 @@ class Mlx5QP(QPEx):
 
     @staticmethod
     def map_ah_to_qp(ah: Any, qp_num: int) -> None:
-        """No address handle stands for a queue pair: EOPNOTSUPP."""
-        raise PyverbsRDMAError("Failed to map AH to QP", errno.EOPNOTSUPP)
+        """Says that what a device knows of a queue pair's path holds for a destination too. This
+        one knows nothing of paths beyond their addresses, so nothing follows;
+        PyverbsRDMAError(EINVAL): no address handle, or no number of a queue pair."""
+        if not isinstance(ah, AH) or not 0 < qp_num < 1 << 24:
+            raise PyverbsRDMAError("Failed to map AH to QP", errno.EINVAL)
 
     def wr_memcpy(
         self, dest_lkey: int, dest_addr: int, src_lkey: int, src_addr: int, length: int
