@@ -84,7 +84,8 @@ class Plan:
     of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue, or
     of XRC from ``XRC_QUEUES``; ``targets``: of each initiator of DC, which its messages go to in
     turn; ``mp_wr``: each receive takes several messages, of a packet each;
-    ``push``: short requests to an empty queue go with their doorbell;
+    ``push``: short requests to an empty queue go with their doorbell; ``busy``: the parts of the
+    cards are looked at while messages are timed;
     ``mkey``: entries of the indirect key that each place of a message has, 0: it has none;
     ``sges``: of each request and of each receive, which cut a message into equal pieces.
     ``cold``: no warm-up, so the first packets meet an idle card. ``card``: the other
@@ -187,7 +188,7 @@ class Plan:
         if self.one_word and self.atomic_type != (counting := next(iter(ATOMIC_TYPES))):
             raise ValueError(f"--one-word is for {counting}: each result tells its turn")
         if self.latency:
-            for name in ("qps", "bidirectional"):
+            for name in ("qps", "bidirectional", "busy"):
                 if getattr(self, name) > 1 or getattr(self, name) is True:
                     raise ValueError(f"--{name} is for bandwidth: not with {self.op}")
         for name, value in (("places", self.places), ("miss-qps", self.miss_qps or None)):

@@ -127,6 +127,25 @@ def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
             assert facts["host_reads_per_msg"] >= max(1, size / 512)
 
 
+def test_parts_that_are_busy(tmp_path: Path) -> None:
+    """The sender's card works, and the requester of the other one has nothing to send."""
+    plan = Plan(op="write_bw", sizes=(64,), qps=3, width=64, busy=True, **FEW)
+    (row,) = measure(plan)
+    found = {
+        (one["card"], one["part"], one.get("machine") or one.get("stream") or one["level"]): one
+        for one in row.json["busy"]
+    }
+    for one in found.values():
+        shares = one.get("states") or {name: one.get(name, 0) for name in ("moves", "waits")}
+        whole = sum(shares.values()) + one.get("empty", 0)
+        assert whole == pytest.approx(1) or "level" in one
+    turns = [found[card, "transport.requester", "turn"]["states"] for card in (0, 1)]
+    assert 0.2 < turns[0]["BUSY"] < 1 and turns[1] == {"IDLE": 1.0}
+    jobs = [found[card, "transport.requester", "job"]["moves"] for card in (0, 1)]
+    rate = row.iterations / row.json["cycles"]
+    assert jobs[0] == pytest.approx(rate, abs=0.05) and jobs[1] == 0
+
+
 @pytest.mark.parametrize("op", [pytest.param("write_bw", marks=pytest.mark.slow), "read_bw"])
 def test_translations_that_always_miss(op: str, tmp_path: Path) -> None:
     """Each costs both sides a host read; of three QPs one misses, as the capture says."""

@@ -79,6 +79,7 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
         ({"op": "read_bw", "inline": 4}, "--inline is for what is sent"),
         ({"op": "write_lat", "qps": 2}, "--qps is for bandwidth: not with write_lat"),
         ({"op": "read_lat", "bidirectional": True}, "--bidirectional is for bandwidth"),
+        ({"op": "write_lat", "busy": True}, "--busy is for bandwidth: not with write_lat"),
         ({"width": 100}, "width must be one of"),
         ({"clock_mhz": 0}, "--clock-mhz must be 1"),
         ({"line_gbps": 0}, "--line-gbps must be"),

@@ -152,6 +152,26 @@ def test_stages_of_a_write(tmp_path: Path) -> None:
         make_row(plan, found(path, stages=[[1, 0, 1]], line_delay_ns=100))
 
 
+def test_the_busiest_part_comes_first(tmp_path: Path) -> None:
+    """Of each card: machines by the states in which they work, streams by who waits."""
+    plan = replace(PLAN, busy=True)
+    states = {"SEND": 0.5, "IDLE": 0.25, "READ": 0.25}
+    parts = [
+        {"card": 1, "part": "b", "machine": "turn", "rest": "IDLE", "states": {"IDLE": 1.0}},
+        {"card": 0, "part": "b", "stream": "o", "moves": 0.2, "waits": 0.3, "empty": 0.5},
+        {"card": 0, "part": "a.c", "machine": "turn", "rest": "IDLE", "states": states},
+        {"card": 0, "part": "d", "stream": "o", "moves": 0.9, "waits": 0.0, "empty": 0.1},
+        {"card": 0, "part": "e", "level": "level", "mean": 3.0, "most": 4, "start": 0},
+    ]
+    row = make_row(plan, found(capture(tmp_path / "x.pcap"), busy=parts))
+    assert row.json["busy"] == parts
+    assert list(footer(plan, [row]))[-3:] == [
+        " card  busy  part",
+        "    0   75%  a.c: turn: SEND 50%, READ 25%",
+        "    0   50%  b: o waits 30%",
+    ]
+
+
 def test_latency_columns(tmp_path: Path) -> None:
     plan = Plan(op="send_lat", sizes=(64,))
     row = make_row(plan, found(capture(tmp_path / "x.pcap")))
