@@ -94,10 +94,21 @@ def test_a_test_that_fails_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_suite(tmp_path: Path) -> None:
-    found = [one for ended in run(tmp_path).values() for one in ended]
+@pytest.mark.parametrize("release, passes", [("12", 103), ("13", 110)])
+def test_the_whole_suite(release: str, passes: int, tmp_path: Path) -> None:
+    found = [one for ended in run(tmp_path, "--release", release).values() for one in ended]
     assert not [one["name"] for one in found if one["how"] == "failed"]
-    assert sum(one["how"] == "passed" for one in found) >= 97
+    assert sum(one["how"] == "passed" for one in found) == passes
+
+
+@pytest.mark.slow
+def test_all_of_the_calls_of_libmlx5(tmp_path: Path) -> None:
+    """Requests of its own layout, copies, indirect keys and dynamic connections."""
+    names = ("raw_wqe", "dma_memcpy", "mkey", "dc")
+    found = run(tmp_path, "--as", "mlx5", *(f"test_mlx5_{name}" for name in names))
+    passes = {name: sum(one["how"] == "passed" for one in ended) for name, ended in found.items()}
+    assert passes == dict(zip((f"test_mlx5_{name}" for name in names), (1, 4, 6, 6), strict=True))
+    assert not [one for ended in found.values() for one in ended if one["how"] == "failed"]
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
