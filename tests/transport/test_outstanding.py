@@ -1,7 +1,7 @@
 """OutstandingTable against lists in plain Python, its operations without a cycle in between."""
 
 import random
-from collections import deque
+from collections import Counter, deque
 from itertools import pairwise
 
 import pytest
@@ -33,7 +33,7 @@ async def take_place(ctx, table):
 def test_lists_of_all_qps_in_one_pool(seed):
     rng, table = random.Random(seed), OutstandingTable(config=CONFIG)
     lists = {qp: deque() for qp in range(CONFIG.qps)}  # (entry, number in the pool)
-    complete, fullest = {}, 0
+    complete, fullest, foreseen = {}, 0, Counter()
     watched, unsent, pokes, poked = set(), set(), [], []
     timers, timed = [], []
     sinks, wanted, dropped = {}, [], []  # of READs: of all, and of those whose list was dropped
@@ -61,10 +61,18 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 dropped.append((sink.number, sink.long))
 
     async def shows_oldest(ctx, qp):
-        *_, answer = await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
+        *_, answer, early = (
+            await ctx.tick()
+            .sample(table.head_rsp.payload, table.foreseen)
+            .until(table.head_rsp.valid)
+        )
         assert answer.valid == bool(lists[qp])
+        foreseen[early.valid] += 1
         if answer.valid:
             step, _ = lists[qp][0]
+            if early.valid:
+                found = (early.first_psn, early.last_psn, early.completion)
+                assert found == (step, step + 3, step % 50)
             assert answer.entry.wr_id == step
             assert (answer.entry.complete, answer.entry.status) == complete[step]
 
@@ -84,6 +92,7 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 reads = rng.randrange(2)
                 sink = {"number": step, "long": step % 2}
                 entry = {"position": step, "wr_id": step, "data": reads, "sink": sink}
+                entry |= {"first_psn": step, "last_psn": step + 3, "completion": step % 50}
                 alone = rng.random() < 0.2  # no answer ends it
                 number = await take_place(ctx, table)
                 append = {"qp": qp, "number": number, "entry": entry, "unsent": alone}
@@ -142,6 +151,7 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 await ctx.tick().repeat(2 * CONFIG.outstanding + 4)
         await ctx.tick().repeat(100)
         assert fullest == CONFIG.outstanding and poked == pokes and pokes
+        assert foreseen[1]
         assert dropped == wanted and wanted
         assert timed == timers and {kind for _, kind, *_ in timed} > {TimerKind.OFF}
 
@@ -187,6 +197,52 @@ def test_pops_that_look_take_two_cycles_each():
         assert ctx.get(table.head_rsp.payload.valid)
         assert ctx.get(table.head_rsp.payload.entry.wr_id) == entries
         assert spent[: entries - 1] == [2] * (entries - 1)
+
+    simulate(table, bench, deadline=500)
+
+
+@pytest.mark.parametrize("gap, seen", [(0, False), (1, True), (5, True)])
+def test_what_a_packet_is_compared_with_is_foreseen(gap, seen):
+    """Of an entry that comes with the pop of the one before, if that is ``gap`` cycles behind its
+    own look: the table reads it in the first of them. Also of the one that is appended meanwhile;
+    not of the first one, nor of an end."""
+    table, entries, found = OutstandingTable(config=CONFIG), 6, []
+
+    async def append(ctx, number):
+        entry = {"wr_id": number, "first_psn": 3 * number, "last_psn": 3 * number + 2}
+        place = await take_place(ctx, table)
+        await hand_over(ctx, table.append, {"qp": 1, "number": place, "entry": entry})
+
+    async def shown(ctx):
+        *_, answer, early = (
+            await ctx.tick()
+            .sample(table.head_rsp.payload, table.foreseen)
+            .until(table.head_rsp.valid)
+        )
+        found.append(early.valid)
+        if early.valid:
+            entry = answer.entry
+            assert (early.first_psn, early.last_psn) == (entry.first_psn, entry.last_psn)
+        return answer
+
+    async def bench(ctx):
+        while not ctx.get(table.ready):
+            await ctx.tick()
+        for number in range(entries):
+            await append(ctx, number)
+        ctx.set(table.head_rsp.ready, 1)
+        await hand_over(ctx, table.head_req, {"qp": 1})
+        for number in range(entries + 1):
+            assert (await shown(ctx)).entry.wr_id == number
+            if number == entries - 1:  # the last one gets a successor
+                await append(ctx, entries)
+                await ctx.tick().repeat(2)
+            if gap:
+                await ctx.tick().repeat(gap)
+            await hand_over(ctx, table.pop, {"qp": 1, "look": 1})
+        assert not (await shown(ctx)).valid
+        assert found[1 : entries - 1] == [seen] * (entries - 2) and found[entries]
+        assert not found[0] and not found[-1]
 
     simulate(table, bench, deadline=500)
 
