@@ -140,7 +140,7 @@ def test_parts_that_are_busy(tmp_path: Path) -> None:
         whole = sum(shares.values()) + one.get("empty", 0)
         assert whole == pytest.approx(1) or "level" in one
     turns = [found[card, "transport.requester", "turn"]["states"] for card in (0, 1)]
-    assert 0.2 < turns[0]["BUSY"] < 1 and turns[1] == {"IDLE": 1.0}
+    assert 0 < turns[0]["BUSY"] < 1 and turns[1] == {"IDLE": 1.0}
     jobs = [found[card, "transport.requester", "job"]["moves"] for card in (0, 1)]
     rate = row.iterations / row.json["cycles"]
     assert jobs[0] == pytest.approx(rate, abs=0.05) and jobs[1] == 0
