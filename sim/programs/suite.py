@@ -19,6 +19,8 @@ from sim.programs import cards
 
 __all__ = ["run"]
 
+#: Between two tries to give a test up, s.
+PAUSE_S = 0.001
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
 
 
@@ -40,21 +42,33 @@ class Outcome(unittest.TestResult):
         self.ended: list[Ended] = []
         self._limit_s = limit_s
         self._began = 0.0
-        self._watch: threading.Timer | None = None
+        self._over = threading.Event()  # the test that is watched has ended
+        self._late = threading.Event()  # or was given up
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         self._began = time.monotonic()
-        over = TimeoutError(f"no end within {self._limit_s:g} s")
-        fail = cards.cards()[0].errands.fail
-        self._watch = threading.Timer(self._limit_s, fail, [over])
-        self._watch.daemon = True
-        self._watch.start()
+        self._over, self._late = threading.Event(), threading.Event()
+        watch = threading.Thread(target=self._watch, args=[self._over, self._late], daemon=True)
+        watch.start()
 
     def stopTest(self, test: unittest.TestCase) -> None:
         super().stopTest(test)
-        if self._watch is not None:
-            self._watch.cancel()
+        self._over.set()
+
+    def _watch(self, over: threading.Event, late: threading.Event) -> None:
+        """Give up what a test waits for when its time is over. It may be at work for a moment and
+        wait for nothing."""
+        wait_s = self._limit_s
+        while not over.wait(wait_s):
+            late.set()
+            if cards.cards()[0].errands.fail(TimeoutError(self._no_end)):
+                break
+            wait_s = PAUSE_S
+
+    @property
+    def _no_end(self) -> str:
+        return f"no end within {self._limit_s:g} s"
 
     def addSuccess(self, test: unittest.TestCase) -> None:
         self._note(test, PASSED)
@@ -69,6 +83,8 @@ class Outcome(unittest.TestResult):
         self._note(test, FAILED, _text(err))
 
     def _note(self, test: unittest.TestCase, how: str, why: str = "") -> None:
+        if self._late.is_set() and how != FAILED:  # whatever the test makes of it
+            how, why = FAILED, self._no_end
         name = test.id().removeprefix("tests.")
         seconds = time.monotonic() - self._began
         self.ended.append(Ended(name, how, why, round(seconds, 2)))

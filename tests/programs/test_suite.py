@@ -87,7 +87,8 @@ def test_all_of_xrc(tmp_path: Path, release: str) -> None:
 
 
 def test_a_test_that_fails_is_told(tmp_path: Path) -> None:
-    """One that takes longer than it may."""
+    """One that takes longer than it may: it is given up wherever it is, and has failed whatever it
+    makes of that."""
     name = "test_mr.MRTest.test_mr_rereg_access"
     (ended,) = run(tmp_path, "--limit", "0.05", name, status=1)["test_mr"]
     assert ended["how"] == "failed" and "no end within 0.05 s" in ended["why"]
