@@ -67,17 +67,13 @@ def card_report(card: Any, found: Sequence[Probe]) -> list[str]:
         if value is None or ready is None:
             unread += 1
         elif text := probe.describe(value, ready):
-            said.setdefault(_name(probe.path), []).append(text)
+            said.setdefault(probe.component, []).append(text)
     lines = [f"{place}: {', '.join(texts)}" for place, texts in sorted(said.items())]
     if not lines:
         lines.append("everything is at rest" if found else "built without probes")
     if unread:
         lines.append(f"({unread} of {len(found)} probes cannot be read)")
     return lines
-
-
-def _name(path: Sequence[str]) -> str:
-    return ".".join(part.split("$")[0] for part in path) or "top"
 
 
 def handle_of(card: Any, path: Sequence[str], signal: str) -> Any:

@@ -38,9 +38,24 @@ class Probe:
     states: dict[int, str] = field(default_factory=dict)
     ready: str = ""
 
+    @property
+    def component(self) -> str:
+        """Where it is, without the numbers of equal names."""
+        return ".".join(part.split("$")[0] for part in self.path) or "top"
+
+    @property
+    def name(self) -> str:
+        """Its signal, without the number of equal names."""
+        return self.signal.split("$")[0]
+
+    @property
+    def rest(self) -> str | None:
+        """The state in which an FSM does nothing."""
+        return "IDLE" if "IDLE" in self.states.values() else self.states.get(self.init)
+
     def describe(self, value: int, ready: int = 1) -> str:
         """What is worth telling about these values, or nothing when it is at rest there."""
-        name = self.signal.split("$")[0]
+        name = self.name
         if name in (AGE, *TICKS):
             return ""
         if self.ready:
@@ -48,8 +63,7 @@ class Probe:
         if not self.states:
             return f"{name} {value}" if value != self.init else ""
         state = self.states.get(value, str(value))
-        rest = "IDLE" if "IDLE" in self.states.values() else self.states.get(self.init)
-        return f"{name.removesuffix('_state')} in {state}" if state != rest else ""
+        return f"{name.removesuffix('_state')} in {state}" if state != self.rest else ""
 
 
 def rules(found: Sequence[Probe], top: str) -> list[str]:

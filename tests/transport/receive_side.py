@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
+from hdl.transport.outstanding.types import FORESEEN
 from hdl.transport.receive.receive import Receive
 from tests.context.late import Late
 
@@ -89,8 +90,7 @@ class ReceiveSide(wiring.Component):
         m.submodules.receive = receive = self.receive
         m.d.comb += receive.foreseen.valid.eq(self.foreseen)
         m.d.comb += [
-            receive.foreseen[name].eq(receive.head_rsp.payload.entry[name])
-            for name in ("completion", "first_psn", "last_psn")
+            receive.foreseen[name].eq(receive.head_rsp.payload.entry[name]) for name in FORESEEN
         ]
         m.d.comb += [
             self.counters.eq(receive.counters),

@@ -11,7 +11,7 @@ from hdl.ports.numbers import QpNumber
 __all__ = ["RUN", "AckCoalescer"]
 
 #: ACKs that are left out in a row, at most: the next one goes out. Each costs the completer at the
-#: other end three cycles beyond those of its WQEs.
+#: other end four cycles beyond those of its WQEs.
 RUN = 7
 
 

@@ -66,8 +66,8 @@ class Completer(wiring.Component):
     before, when only the ``pop`` is left. ``follows``: the row of ``qp`` is as the next response of
     the same READ needs it. ``hold``: see Receive.
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
-    Latency: an ACK of one WQE 7 cycles, each further WQE 3, or 4 if it is not ``foreseen``; a READ
-    response 10 with its look.
+    Latency: an ACK of one WQE 7 cycles, each further WQE 3, or 4 if it is not ``foreseen`` or a job
+    has just been taken; a READ response 10 with its look.
     Throughput: a READ response in 6 cycles while looks come in time; else one packet after the
     other.
     Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH

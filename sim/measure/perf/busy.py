@@ -42,8 +42,7 @@ class _Part:
     def facts(self, looks: int) -> dict[str, Any]:
         """Shares of the time; of a level its mean and its most."""
         probe = self.probe
-        where = ".".join(part.split("$")[0] for part in probe.path) or "top"
-        name, of = probe.signal.split("$")[0], {"card": self.card, "part": where}
+        name, of = probe.name, {"card": self.card, "part": probe.component}
         if probe.ready:
             empty, waits, moves = (self.seen[value] / looks for value in range(3))
             stream = name.removesuffix("__valid")
@@ -53,9 +52,8 @@ class _Part:
                 probe.states.get(value, str(value)): count / looks
                 for value, count in self.seen.most_common()
             }
-            rest = probe.states.get(probe.init, "")
-            rest = "IDLE" if "IDLE" in probe.states.values() else rest
-            return of | {"machine": name.removesuffix("_state"), "rest": rest, "states": shares}
+            machine = name.removesuffix("_state")
+            return of | {"machine": machine, "rest": probe.rest, "states": shares}
         mean = sum(value * count for value, count in self.seen.items()) / looks
         return of | {"level": name, "mean": mean, "most": max(self.seen), "start": probe.init}
 
@@ -71,7 +69,7 @@ class Busy:
             for card in range(2)
             for top in [testbench.dut._get(f"nic{card}")]
             for probe in load()
-            if probe.signal.split("$")[0] not in (AGE, *TICKS)
+            if probe.name not in (AGE, *TICKS)
             and (signal := handle_of(top, probe.path, probe.signal)) is not None
         ]
 
