@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--sizes", type=int, nargs="+", default=[64, 1024, 4096, 65536])
+parser.add_argument("--sizes", type=int, nargs="+", default=[64, 1024, 4096, 16384])
 parser.add_argument("--width", default="64", help="data path of the card, bits")
 parser.add_argument("-n", "--messages", default="200", help="messages of each point")
 parser.add_argument("-o", "--output", default="sweep.svg", help="the plot")

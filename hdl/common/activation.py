@@ -77,6 +77,7 @@ class ActivationList(wiring.Component):
         m.submodules.queue = queue = Ram(shape=index, depth=self._qps, forward=False)
         head, tail = Signal(index), Signal(index)
         clear = Signal(range(self._qps + 1))
+        some = Signal()  # QPs wait; a register, as a level of many bits is long to look at
         m.d.comb += [
             self.ready.eq(clear == self._qps),
             queue.write.index.eq(tail),
@@ -120,7 +121,7 @@ class ActivationList(wiring.Component):
             with m.State("IDLE"):
                 # IDLE: reads the flags of a set port's QP, or of the queue's head, in turns; ends
                 # when there is one.
-                with m.If(wanted & ~(turn_to_take & (self.level != 0) & ~taken)):
+                with m.If(wanted & ~(turn_to_take & some & ~taken)):
                     m.d.sync += turn_to_take.eq(1)
                     for i, port in enumerate(sets):
                         with m.If(select == i):
@@ -131,7 +132,7 @@ class ActivationList(wiring.Component):
                         flags.read0.enable.eq(1),
                     ]
                     m.next = "SET"
-                with m.Elif((self.level != 0) & ~taken):
+                with m.Elif(some & ~taken):
                     m.d.comb += [
                         flags.read0.index.eq(queue.read0.row),
                         flags.read0.enable.eq(1),
@@ -152,15 +153,15 @@ class ActivationList(wiring.Component):
                     m.d.comb += flags.write.row.data.eq(
                         Mux(newer, chosen.data, flags.read0.row.data)
                     )
-                with m.If((self.level == 0) & (~taken | self.o.ready)):
+                with m.If(~some & (~taken | self.o.ready)):
                     # No QP waits, so this one goes straight to the output.
                     m.d.comb += flags.write.enable.eq(0)
                     m.d.sync += [self.o.payload.eq(chosen), taken.eq(chosen.flags != 0)]
                 with m.Elif((flags.read0.row.flags == 0) & (chosen.flags != 0)):
                     m.d.comb += queue.write.enable.eq(1)
-                    m.d.sync += [tail.eq(tail + 1), self.level.eq(self.level + 1)]
+                    m.d.sync += [tail.eq(tail + 1), self.level.eq(self.level + 1), some.eq(1)]
                 m.next = "IDLE"
-                with m.If(self.level == 0):
+                with m.If(~some):
                     m.next = "SETTLE"  # what is written is the head
             with m.State("TAKE"):
                 # TAKE: moves the queue's head with all its flags to the output; one cycle.
@@ -177,6 +178,7 @@ class ActivationList(wiring.Component):
                     turn_to_take.eq(0),
                     head.eq(head + 1),
                     self.level.eq(self.level - 1),
+                    some.eq(self.level != 1),
                 ]
                 m.next = "SETTLE"
             with m.State("SETTLE"):

@@ -86,10 +86,14 @@ class ScatterTurns(wiring.Component):
             packets, copies = getattr(self.packets, name), getattr(self.copies, name)
             m.d.comb += [
                 out.valid.eq(order.o.valid & Mux(mine, copies.valid, packets.valid)),
-                out.payload.eq(Mux(mine, copies.payload.as_value(), packets.payload.as_value())),
                 copies.ready.eq(order.o.valid & mine & out.ready),
                 packets.ready.eq(order.o.valid & ~mine & out.ready),
             ]
+        beat, copied = self.packets.payload.payload, self.copies.payload.payload
+        m.d.comb += self.o.payload.payload.eq(
+            Mux(payloads.o.payload, copied.as_value(), beat.as_value())
+        )
+        self._effects(m, effects.o.payload)
         m.d.comb += [
             answers.o.ready.eq(self.o.checked.valid & self.o.checked.ready),
             payloads.o.ready.eq(
@@ -104,6 +108,15 @@ class ScatterTurns(wiring.Component):
         taken_at_once(m, platform, ends.i, "it is remembered whose each end is")
         require(m, platform, ~self.released | ends.o.valid, "no job ends before its effects")
         return m
+
+    def _effects(self, m: Module, mine: Value) -> None:
+        """A job of ``copies`` brings nothing about. What its effects name besides means nothing
+        then, so it is not chosen."""
+        out = self.o.effects.payload
+        m.d.comb += out.eq(self.packets.effects.payload)
+        with m.If(mine):
+            nothing = [out[name].eq(0) for name in ("discard", "saved", "complete", "reply")]
+            m.d.comb += [*nothing, out.qp.eq(self.copies.effects.payload.qp)]
 
     def _choose(self, m: Module) -> tuple[Signal, Value]:
         """Whose job is next (1: that of ``copies``), and when it is taken. Both in turn; an offer

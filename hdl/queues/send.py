@@ -357,9 +357,12 @@ class SendFetch(wiring.Component):
             poll.row.eq(row),
         ]
         if self._config.push:
-            asked = self._pushed(m, fast)
+            asked, wanted = self._pushed(m, fast), Signal()
+            # Of the request that is taken; all of the push window looks at it then.
+            m.d.sync += wanted.eq(self.req.payload.known != self.req.payload.position)
             m.d.comb += [
                 asked.request.eq(request),
+                asked.wanted.eq(wanted),
                 asked.row.eq(row),
                 asked.within.eq(within),
                 asked.known.eq(known),

@@ -91,9 +91,17 @@ class TwoSources:
             for _ in numbers:
                 while not answered:
                     await ctx.tick()
-                await offer(ctx, rng, port.effects, qp=answered.popleft())
+                number = answered.popleft()
+                named = self.brought_about(number) if name == "packets" else {}
+                await offer(ctx, rng, port.effects, qp=number, **named)
 
         return jobs, payload, checks, effects
+
+    @staticmethod
+    def brought_about(number):
+        """What the packet of that number brings about."""
+        names = ("discard", "saved", "complete", "reply")
+        return {name: number >> n & 1 for n, name in enumerate(names)}
 
     def scatter(self):
         o, rng, total = self.dut.o, random.Random(7), 2 * self.jobs
@@ -119,6 +127,9 @@ class TwoSources:
             for _ in range(total):
                 found = await take(ctx, rng, o.effects)
                 assert found.qp == self.effects.popleft()
+                # A piece of a MEMCPY brings nothing about.
+                for name, given in self.brought_about(found.qp).items():
+                    assert found[name] == (given if found.qp < 1000 else 0)
                 self.payloads.append(found.qp)
 
         async def payload(ctx):

@@ -26,6 +26,10 @@ async def play(ctx, dut, side: str, works: list[tuple[int, int]], rng: random.Ra
         fields = {"qp": number, "jobless": kind == ALONE, "invalidate": kind == KEY}
         ctx.set(record.payload, Pending.const(fields))
         left = {job, record} if kind != ALONE else {record}
+        if side == "request":
+            ctx.set(dut.wanted, 1)
+            for _ in range(rng.choice((0, 0, 1))):
+                await ctx.tick()
         late = rng.random() < 0.5 and kind != ALONE
         while left:
             for port in (job, record):
@@ -34,6 +38,8 @@ async def play(ctx, dut, side: str, works: list[tuple[int, int]], rng: random.Ra
             left -= {p for p, gone in zip((job, record), taken[2:], strict=True) if gone}
         for port in (job, record):
             ctx.set(port.valid, 0)
+        if side == "request":
+            ctx.set(dut.wanted, 0)
         if kind == KEY:
             await ctx.tick().until(dut.decided)
 

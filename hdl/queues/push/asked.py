@@ -16,7 +16,8 @@ __all__ = ["PushAsked"]
 class PushAsked(wiring.Component):
     """Asks the push window for the WQE of a request.
 
-    Members: ``look`` (a cycle) with ``request``; from the next cycle until ``leave`` (a cycle):
+    Members: ``look`` (a cycle) with ``request``, and whether it asks for a WQE and not for the
+    index alone (``wanted`` In); from the next cycle until ``leave`` (a cycle):
     ``row`` In, of its queue, with the bits of a head that its table has (``within`` In), and
     whether the request may be carried out (``known`` In); ``use`` Out: the element is ``element``,
     which the asker hands on with ``leave``; one that is not used then is given back a cycle later.
@@ -31,6 +32,7 @@ class PushAsked(wiring.Component):
             {
                 "look": In(1),
                 "request": In(FetchRequest),
+                "wanted": In(1),
                 "row": In(QueueRow),
                 "within": In(16),
                 "known": In(1),
@@ -52,8 +54,7 @@ class PushAsked(wiring.Component):
         unfit = Signal()
         m.d.sync += unfit.eq(taken & self.leave & ~self.use)
         m.d.comb += [
-            # One that only asks for the index asks for no WQE.
-            port.ask.eq(self.look & (request.known != request.position)),
+            port.ask.eq(self.look & self.wanted),
             port.take.eq(self.clear),
             port.qp.eq(request.qp),
             port.position.eq(request.position),

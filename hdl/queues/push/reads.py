@@ -20,7 +20,7 @@ class PushReads(wiring.Component):
 
     Members: ``client`` In, ``host`` Out; ``row`` Out: reads the store. A request with
     ``PUSHED_FUNCTION`` reads the element of the entry that its address names; its beats come
-    ``in_a_row``. ``released``, with ``release`` (a cycle): all of it has been read.
+    ``in_a_row``. ``released``, with ``release`` (a cycle): its last beat is here.
     Answers come in the order of requests: one of either kind is asked for when those of the other
     kind have come. Latency: of the host's none; of the store's 1 cycle. Throughput: a beat a cycle.
     Errors: those of the host. Reset: nothing is asked for.
@@ -63,7 +63,7 @@ class PushReads(wiring.Component):
         answered = self.host.rsp.valid & self.host.rsp.payload.last
         m.d.sync += under_way.eq(under_way + asks - answered)
         require(m, platform, ~(comes & self.host.rsp.valid), "answers come one at a time")
-        # Beats of the store: the first with the request, the last of them frees the entry.
+        # Beats of the store: the first with the request.
         number, of = Signal(range(PIECES * per_row)), Signal(Entry)
         count = (asked.length + (self._config.bytes_per_beat - 1)) >> lanes
         reads = begins | (beats != 0)
@@ -74,12 +74,11 @@ class PushReads(wiring.Component):
             of.eq(Mux(begins, asked.addr, entry)),
             self.row.enable.eq(reads),
             self.row.index.eq(Cat(number[ceil_log2(per_row) :], of)),
-            self.released.eq(of),
-            self.release.eq(ends),
         ]
         first = Signal()
         m.d.sync += [comes.eq(reads), place.eq(number), first.eq(begins), last.eq(ends)]
-        m.d.comb += self.in_a_row.eq(comes)
+        # The length is long to look at, so the entry is free a cycle later.
+        m.d.comb += [self.in_a_row.eq(comes), self.release.eq(last), self.released.eq(entry)]
         with m.If(reads):
             m.d.sync += [beats.eq(left - 1), at.eq(number + 1), entry.eq(of)]
         # Answers.

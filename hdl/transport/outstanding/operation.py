@@ -28,7 +28,8 @@ def now_row(qp_bits: int, entry_bits: int) -> data.StructLayout:
             "idle": 1,  # and ``Pop.idle``
             "ends": 1,  # see ``Finish``,
             "ended": entry_bits,  # and the entry that is complete
-            "hits": 1,  # it was the oldest one: gives a poke
+            "finishes": 1,  # a cycle later: gives a poke,
+            "misses": -(-entry_bits // 3),  # unless another one was the oldest (``unequal``)
             "pokes": 1,  # another one has been given, or waits
             "timed": 1,  # the timer of ``qp`` starts anew or stops,
         }

@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.contract import require
 from hdl.common.ram import Ram
 from hdl.common.streams import connect_stream
+from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.activations import ReceiveFlags
 from hdl.ports.jobs import Activation, DropList, Oldest
@@ -97,10 +98,11 @@ class OutstandingTable(wiring.Component):
                 | (head.behind & head.follows.replicate(16))
             ),
         ]
-        m.d.comb += [self.timer.valid.eq(now.timed), self.poke.valid.eq(now.pokes | now.hits)]
+        finished = now.finishes & ~now.misses.any()
+        m.d.comb += [self.timer.valid.eq(now.timed), self.poke.valid.eq(now.pokes | finished)]
         m.d.comb += self.share.eq(share_of(m, free.count, self._entries))
         stays, late = self.poke.valid & ~self.poke.ready, head.watched & lists.read0.row.watched
-        m.d.sync += [now.timed.eq(0), now.hits.eq(0), now.pokes.eq(stays | head.pokes | late)]
+        m.d.sync += [now.timed.eq(0), now.finishes.eq(0), now.pokes.eq(stays | head.pokes | late)]
         with m.FSM(name="operation") as operation:
             m.d.comb += self.ready.eq(~operation.ongoing("CLEAR"))
             # CLEAR: empties one list after the other; ends when all are, and all entries are free.
@@ -199,8 +201,11 @@ class OutstandingTable(wiring.Component):
         # FINISH: gives a poke if the list is watched or its oldest WQE can end; one cycle. It only
         # looks at the list, so an append begins at once.
         with m.State("FINISH"):
-            m.d.sync += now.hits.eq(now.ends & (row.head[: len(now.ended)] == now.ended))
-            m.d.sync += self.poke.payload.qp.eq(now.qp)
+            m.d.sync += [
+                now.finishes.eq(now.ends),
+                now.misses.eq(unequal(row.head[: len(now.ended)], now.ended)),
+                self.poke.payload.qp.eq(now.qp),
+            ]
             m.d.comb += head.watched.eq(1)
             m.next = "IDLE"
             with m.If(self.append.valid):

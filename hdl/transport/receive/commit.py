@@ -25,7 +25,7 @@ from .types import Counted, Part, Pending
 
 __all__ = ["FAILED", "LINES", "PENDING", "Commit"]
 
-#: Jobs whose checks are pending: 64-byte WRITEs come in 5 cycles each, a page list in 140.
+#: Jobs whose checks are pending: one comes in 3 cycles or more, a check of a page list takes 140.
 PENDING = 32
 #: QPs that have failed and whose later packets are still on their way: each of the pending jobs may
 #: be another's, and so may the packet that each part of Receive has.

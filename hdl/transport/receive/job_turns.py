@@ -19,8 +19,9 @@ class JobTurns(wiring.Component):
     keeps it until the other one has been taken. One that invalidates a key keeps it until that is
     ``decided``, as no later job may be checked before (see ``Commit``). A request goes first if
     both want the turn: it offers its job in one cycle of three at most.
-    Members: ``request_job``, ``request_pending`` of responder and dropper, ``completer_job``,
-    ``completer_pending``; ``job``, ``pending``; ``decided``, of ``Commit``.
+    Members: ``request_job``, ``request_pending`` of responder and dropper; ``wanted``: one of them
+    is offered, or will be; ``completer_job``, ``completer_pending``; ``job``, ``pending``;
+    ``decided``, of ``Commit``.
     Latency: none. Throughput: a job and its record in a cycle. Errors: none. Reset: nobody's turn.
     """
 
@@ -29,6 +30,7 @@ class JobTurns(wiring.Component):
             {
                 "request_job": In(stream.Signature(ScatterJob)),
                 "request_pending": In(stream.Signature(Pending)),
+                "wanted": In(1),
                 "completer_job": In(stream.Signature(ScatterJob)),
                 "completer_pending": In(stream.Signature(Pending)),
                 "job": Out(stream.Signature(ScatterJob)),
@@ -42,11 +44,10 @@ class JobTurns(wiring.Component):
         kept, owner = Signal(), Signal()  # the turn is kept; by the completer
         made, recorded = Signal(), Signal()  # the turn's job has been taken, its record has
         deciding = Signal()  # whether a key became invalid is not known
-        wanted, mine = Signal(), Signal()  # by a request; the completer's turn
-        m.d.comb += [
-            wanted.eq(self.request_job.valid | self.request_pending.valid),
-            mine.eq(Mux(kept, owner, ~wanted)),
-        ]
+        mine = Signal()  # the completer's turn
+        m.d.comb += mine.eq(Mux(kept, owner, ~self.wanted))
+        offered = self.request_job.valid | self.request_pending.valid
+        require(m, platform, self.wanted | ~offered, "a request that is offered is wanted")
         taken = {}
         for name in ("job", "pending"):
             out = getattr(self, name)

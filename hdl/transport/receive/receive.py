@@ -259,7 +259,11 @@ class Receive(wiring.Component):
         them: its pokes wait for theirs."""
         dropper, responder, completer = parts.values()
         m.submodules.turns = turns = JobTurns()
-        m.d.comb += turns.decided.eq(commit.decided)
+        m.d.comb += [
+            turns.decided.eq(commit.decided),
+            # What the dropper is at is known early, and what it offers late.
+            turns.wanted.eq(dropper.i.valid | responder.job.valid | responder.pending.valid),
+        ]
         for name, outer in (("job", turns.request_job), ("pending", turns.request_pending)):
             drops, answers = getattr(dropper, name), getattr(responder, name)
             m.d.comb += [
