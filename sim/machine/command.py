@@ -24,7 +24,7 @@ _LIMIT_S = 1800.0
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--cards",
     type=click.IntRange(1, 2),

@@ -109,7 +109,7 @@ def simulate(config: NicConfig, program: str, spec: dict[str, Any], **chosen: An
     return int(kept["status"])
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--cards",
     type=click.IntRange(1, 2),

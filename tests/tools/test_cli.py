@@ -245,6 +245,18 @@ def test_arguments_that_choose_nothing_end_with_a_line(monkeypatch: pytest.Monke
     assert status == 5 and text == "Error: no test is chosen by these arguments\n"
 
 
+@pytest.mark.parametrize(("name", "rest"), [("guest", "command"), ("pyverbs", "arguments")])
+def test_options_behind_the_command_are_its_own(name: str, rest: str) -> None:
+    """And in front of it, one that there is not is refused."""
+    command = cli.rocinante.get_command(click.Context(cli.rocinante), name)
+    assert command is not None
+    found = command.make_context(name, ["--cards", "1", "run.py", "--cards", "9", "-x"]).params
+    assert found["cards"] == 1
+    assert found[rest][-3:] == ("--cards", "9", "-x")
+    status, text = call(name, "--card", "1", "run.py")
+    assert status == 2 and text.startswith("Error: No such option '--card'.")
+
+
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [("rocinante per", "perf"), ("rocinante perf --si", "--size"), ("rocinante build u", "u55c")],

@@ -16,7 +16,7 @@ from hdl.ports.numbers import QpNumber, card_number, ordinal_of
 from hdl.ports.operations import decode_packet, is_type, names_source
 from hdl.ports.rows import QpAck, QpRx, QpSent, RxMessage, SourceKind
 from hdl.ports.shared import named_srq
-from hdl.wire.opcodes import Kind
+from hdl.wire.opcodes import XRC_QUEUE, Kind
 
 from ..recovery.qp_timers import TimerKind, TimerRow
 from .completer_ahead import Coming
@@ -314,9 +314,9 @@ class Intake(wiring.Component):
         with m.Elif(named.sought):
             self._read_rows(m, pair, named.found)
             m.d.sync += asked.eq(named.found)
-        with m.If(named.came):
-            live = ~named.queue.differs[0]
-            self._announce(m, named.queue.index, arriving.receive & live)
+        with m.If(named.found):
+            live = self.context.rows.cfg.type == XRC_QUEUE
+            self._announce(m, named.index, arriving.receive & live)
 
     def _use_ahead(self, m, work, arriving, named):
         """The next packet is taken, with the rows that have been read ahead. Whether the queue that

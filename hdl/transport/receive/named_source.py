@@ -22,7 +22,7 @@ class NamedQueue(data.Struct):
     number: SRQ_BITS
     index: QpNumber  # of the pair that it names
     # The pair is no receive queue of a domain, or that of another number, or another function's.
-    differs: 12  # in pieces: the first one tells of the pair's type
+    differs: 12  # in pieces
     domain: 16
     pd: 16
     cq: CqNumber
@@ -35,8 +35,7 @@ class NamedSource(wiring.Component):
     Spec: docs/extensions.md, extension XRC. Members: ``number`` of ``function`` is looked up in the
     row ``index``, which is ``row`` when that has been read. ``seek``: it is asked for ahead, and
     ``found`` in the cycle of ``valid``, unless ``holds`` ends before. ``sought``: that is waited
-    for; ``came``: ``queue`` is what has been found, for a cycle; ``here``: it has been kept, for as
-    long as ``holds`` lasts. ``keep``: the row is kept at
+    for; ``here``: it has been kept, for as long as ``holds`` lasts. ``keep``: the row is kept at
     once. ``load``: work begins, of a QP of ``domain``, which ``uses`` what is kept. ``queue``: what
     is kept. ``lost``: the work at hand names no receive queue of its domain; from the cycle behind
     ``load`` on.
@@ -55,7 +54,7 @@ class NamedSource(wiring.Component):
                 "queue": Out(NamedQueue),
             }
             | {name: In(1) for name in ("seek", "valid", "holds", "keep", "load", "uses")}
-            | {name: Out(1) for name in ("sought", "found", "came", "here", "lost")}
+            | {name: Out(1) for name in ("sought", "found", "here", "lost")}
         )
 
     def elaborate(self, platform):
@@ -72,7 +71,6 @@ class NamedSource(wiring.Component):
         m.d.sync += [
             self.sought.eq(self.holds & (self.seek | (self.sought & ~self.valid))),
             self.here.eq(self.holds & (self.here | self.found)),
-            self.came.eq(self.found),
         ]
         with m.If(self.found | self.keep):
             m.d.sync += [
