@@ -42,6 +42,26 @@ def test_whole(width: int, size: int) -> None:
     play(width, scene)
 
 
+def test_a_piece_takes_two_cycles() -> None:
+    """At 512 bits, where a beat is a piece: pushes of 2, 3 and 4 pieces in a row ring 2 cycles for
+    each piece behind the first beat."""
+
+    async def scene(bench: Bench) -> None:
+        spent = []
+        for position, size in enumerate((75, 123, 192)):
+            bench.rings.clear()
+            await bench.idle(8)
+            begun = bench.time
+            await bench.push(FIRST, 3, pieces(position, size=size))
+            await bench.idle(12)
+            ((seen, *_),) = bench.rings
+            spent.append(seen - begun)
+            await bench.ask(3, position)
+        assert spent == [4, 6, 8]
+
+    play(512, scene)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_any_order_of_two_functions(width: int) -> None:
     """Pieces of two QPs in turn, in reverse order; the pair is the function's own."""

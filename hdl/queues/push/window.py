@@ -52,6 +52,16 @@ class _Named(data.Struct):
     needed: PIECES  # all pieces of its push
 
 
+class _Facts(data.Struct):
+    """What a piece is to each push."""
+
+    same_qp: ENTRIES
+    same_mark: ENTRIES
+    ends: ENTRIES  # with the piece it is whole
+    room: 1  # one is not used:
+    vacant: Entry
+
+
 class PushWindow(wiring.Component):
     """Puts pushes together, rings their doorbells, and gives them to who fetches send WQEs.
 
@@ -62,8 +72,8 @@ class PushWindow(wiring.Component):
     without it otherwise; ``port`` In: see ``PushPort``; ``counts`` Out.
     Up to ``ENTRIES`` pushes are here at a time, one of each QP and those that are taken. One for
     which there is no room takes the place of another, in turn.
-    Latency: 3 cycles from the last beat to ``ring``, 4 where a piece has several; from there on
-    ``port`` gives it.
+    Latency: 2 cycles from the last beat to ``ring``, 3 where a piece has several; one more behind a
+    piece that has just been taken. From there on ``port`` gives it.
     Throughput: a piece in 2 cycles, as it is compared in one and taken in the next.
     Errors: what is not a push of the function's own is counted, and is a doorbell of the queue
     whose slot it was written to, unless the function may not push at all.
@@ -90,11 +100,11 @@ class PushWindow(wiring.Component):
         connect(m, flipped(self.port.row), store.row)
         pushes = [Signal(_Push, name=f"push{n}") for n in range(ENTRIES)]
         piece, valid, done = Signal(_Named, reset_less=True), Signal(), Signal()
-        compared = Signal()  # the piece at hand, with all pushes
+        coming, compared = Signal(_Named), Signal()  # compared: the piece at hand, with all pushes
         m.d.comb += pieces.o.ready.eq(~valid | done)
+        self._name(m, pieces.o.payload, coming)
         with m.If(pieces.o.ready):
-            m.d.sync += valid.eq(pieces.o.valid)
-            self._name(m, pieces.o.payload, piece)
+            m.d.sync += [valid.eq(pieces.o.valid), piece.eq(coming)]
         # Who asks goes first.
         busy = self.port.ask | self.port.forget
         free = Signal()  # a doorbell can be given
@@ -102,8 +112,11 @@ class PushWindow(wiring.Component):
         with m.If(self.ring.ready):
             m.d.sync += self.ring.valid.eq(0)
         self._age(m, pushes)
-        waits = self._take(m, pushes, piece, compared & ~busy & free, done, busy)
-        m.d.sync += compared.eq(valid & ~done & ~waits)
+        facts = self._compare(m, pushes, Mux(valid, piece.as_value(), coming.as_value()))
+        acts = compared & ~busy & free
+        waits = self._take(m, pushes, piece, facts, acts, done, busy)
+        # One that comes behind another is compared with what that one has made of the pushes.
+        m.d.sync += compared.eq(Mux(valid, ~done & ~waits, pieces.o.valid))
         self._give(m, platform, pushes)
         keeps_offers(m, platform, self)
         return m
@@ -113,7 +126,7 @@ class PushWindow(wiring.Component):
         config, mark = self._config, Mark(found.data[: Mark.as_shape().size])
         ordinal = ordinal_of(config, found.function)
         needed = Cat(mark.length > n * PUSH_PIECE_BYTES for n in range(PIECES))
-        m.d.sync += [
+        m.d.comb += [
             piece.qp.eq(card_number(config, "qps", ordinal, found.pair)),
             piece.mark.eq(mark),
             piece.number.eq(found.number),
@@ -151,31 +164,34 @@ class PushWindow(wiring.Component):
             with m.If(one.used & ~one.ready & (time == PATIENCE - 1)):
                 m.d.sync += [one.old.eq(1), one.expired.eq(one.old)]
 
-    def _take(
-        self, m: Module, pushes: list, piece: _Named, acts: Value, done: Signal, busy: Value
-    ) -> Value:
-        """The piece at hand, if a doorbell can be given; else the doorbell of one that is given
-        up. Returns whether the piece waits for another to make room."""
-        store, counts = m.submodules.store, self.counts
-        # A push begins with a piece and with nothing else. So they are compared a cycle ahead, and
-        # one that is vacant then stays so.
-        same_qp, same_mark, ends = (Signal(ENTRIES) for _ in range(3))  # ends: it is whole then
-        bit, waits = Signal(PIECES), Signal()
-        room, vacant = Signal(), Signal(Entry)
-        m.d.sync += room.eq(Cat(~one.used for one in pushes).any())
+    @staticmethod
+    def _compare(m: Module, pushes: list, named: Value) -> Signal:
+        """What a piece is to the pushes, a cycle later. A push begins with a piece and with nothing
+        else, so one that is vacant then stays so."""
+        piece, facts = data.View(_Named, named), Signal(_Facts)
+        m.d.sync += facts.room.eq(Cat(~one.used for one in pushes).any())
         for n, one in reversed(list(enumerate(pushes))):
             with m.If(~one.used):
-                m.d.sync += vacant.eq(n)
+                m.d.sync += facts.vacant.eq(n)
             m.d.sync += [
-                same_qp[n].eq(one.qp == piece.qp),
-                same_mark[n].eq(
+                facts.same_qp[n].eq(one.qp == piece.qp),
+                facts.same_mark[n].eq(
                     (one.position == piece.mark.position)
                     & (one.head == piece.mark.head)
                     & (one.length == piece.mark.length)
                 ),
-                ends[n].eq((one.have | bit) == piece.needed),
+                facts.ends[n].eq((one.have | 1 << piece.number) == piece.needed),
             ]
-        mine = same_qp & Cat(one.used & ~one.taken for one in pushes)
+        return facts
+
+    def _take(
+        self, m: Module, pushes: list, piece: _Named, facts, acts: Value, done: Signal, busy: Value
+    ) -> Value:
+        """The piece at hand, if a doorbell can be given; else the doorbell of one that is given
+        up. Returns whether the piece waits for another to make room."""
+        store, counts = m.submodules.store, self.counts
+        bit, waits, same_mark, vacant = Signal(PIECES), Signal(), facts.same_mark, facts.vacant
+        mine = facts.same_qp & Cat(one.used & ~one.taken for one in pushes)
         fits = mine & same_mark & Cat(~one.ready & ~one.expired for one in pushes)
         m.d.comb += [
             bit.eq(1 << piece.number),
@@ -202,10 +218,10 @@ class PushWindow(wiring.Component):
             with m.Elif(fits.any()):
                 m.d.comb += [done.eq(1), store.write.eq(1)]
                 m.d.sync += chosen.have.eq(chosen.have | bit)
-                with m.If((ends & mine).any()):
+                with m.If((facts.ends & mine).any()):
                     m.d.sync += [chosen.ready.eq(1), chosen.expired.eq(0)]
                     self._ring(m, piece.qp, piece.mark.position + 1)
-            with m.Elif(mine.any() | room):
+            with m.Elif(mine.any() | facts.room):
                 m.d.comb += [done.eq(1), store.write.eq(1), counts.replaced.eq(mine.any())]
                 m.d.sync += [
                     chosen.eq(0),
