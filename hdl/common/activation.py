@@ -103,6 +103,7 @@ class ActivationList(wiring.Component):
         self._choose(m, sets, turn, select, wanted)
         full = self.level == self._qps
         require(m, platform, ~(queue.write.enable & full), "a QP waits in the list at most once")
+        require(m, platform, some == (self.level != 0), "it is known whether QPs wait")
         payload = Signal(self._payload)
         for i, port in enumerate(sets):
             with m.If(select == i):
